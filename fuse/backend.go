@@ -1,0 +1,93 @@
+package fuse
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/objcache/objcache"
+)
+
+// Backend is what a mount asks of the cluster. server/client implements it. All methods may be called at the same time, may
+// wait for servers (they retry transient errors themselves until ctx ends) and return errors with an objcache.Kind; a
+// cancelled ctx is Interrupted. Each mutating method runs exactly once in the cluster however often it is sent.
+type Backend interface {
+	Names
+	Attributes
+	Bytes
+	// Statfs is answered from memory.
+	Statfs(ctx context.Context) (objcache.Statfs, error)
+}
+
+// Credentials say on whose behalf a name is made.
+type Credentials struct {
+	UID, GID uint32
+}
+
+// NewNode describes an inode to make.
+type NewNode struct {
+	Mode   uint32 // type and permission bits, umask applied
+	Rdev   uint32
+	Target string // of a symlink
+	Credentials
+}
+
+// Names are the operations on directories.
+type Names interface {
+	// Lookup finds one name. NotExist if there is none.
+	Lookup(ctx context.Context, dir objcache.Ino, name string) (objcache.Attr, error)
+	// Readdir returns up to limit names behind cookie (0: from the beginning), without "." and "..", with attributes. Fewer than
+	// limit, also zero, does not mean the end: eof does.
+	Readdir(ctx context.Context, dir objcache.Ino, cookie uint64, limit int) (entries []objcache.DirEntry, eof bool, err error)
+	// Create makes a file, directory, symlink, fifo, socket or device. Exist if the name is taken.
+	Create(ctx context.Context, dir objcache.Ino, name string, n NewNode) (objcache.Attr, error)
+	Unlink(ctx context.Context, dir objcache.Ino, name string) error
+	Rmdir(ctx context.Context, dir objcache.Ino, name string) error
+	// Rename flags are those of renameat2(2): RENAME_NOREPLACE (1) and RENAME_EXCHANGE (2).
+	Rename(ctx context.Context, dir objcache.Ino, name string, newDir objcache.Ino, newName string, flags uint32) error
+	Link(ctx context.Context, ino objcache.Ino, newDir objcache.Ino, newName string) (objcache.Attr, error)
+}
+
+// Attributes are the operations on one inode's metadata. (A symlink's target comes with its Attr.)
+type Attributes interface {
+	Getattr(ctx context.Context, ino objcache.Ino) (objcache.Attr, error)
+	// Setattr with a Size truncates or extends what is committed: the caller has flushed its own dirty ranges before.
+	Setattr(ctx context.Context, ino objcache.Ino, set objcache.SetAttr) (objcache.Attr, error)
+	Getxattr(ctx context.Context, ino objcache.Ino, name string) ([]byte, error)
+	Listxattr(ctx context.Context, ino objcache.Ino) ([]string, error)
+	// Setxattr flags are XATTR_CREATE (1) and XATTR_REPLACE (2).
+	Setxattr(ctx context.Context, ino objcache.Ino, name string, value []byte, flags uint32) error
+	Removexattr(ctx context.Context, ino objcache.Ino, name string) error
+}
+
+// Bytes are the operations on a regular file's content.
+type Bytes interface {
+	// Open registers that this mount has the file open (its bytes stay readable after unlink until Release) and returns its attributes as of
+	// now: whatever another mount has closed before is in them. Each Open needs one Release.
+	Open(ctx context.Context, ino objcache.Ino) (objcache.Attr, error)
+	// Release undoes one Open; it does not wait for the network.
+	Release(ino objcache.Ino)
+	// ReadAt fills p with committed bytes of the given version from off. Short reads happen only at the end of that version (n < len(p), err nil).
+	// Superseded: a newer version exists; get the attributes and start again.
+	ReadAt(ctx context.Context, ino objcache.Ino, version uint64, p []byte, off int64) (n int, err error)
+	// Stage sends bytes to the owners of their chunks ahead of a Flush. No reader sees them until Flush. src is read with offsets of the file;
+	// the bytes in r must not change until Stage returns.
+	Stage(ctx context.Context, ino objcache.Ino, r objcache.Range, src io.ReaderAt) error
+	// Flush commits bytes, size and time in one transaction and returns the new attributes: every open on any mount sees them from then on.
+	Flush(ctx context.Context, f Flush) (objcache.Attr, error)
+	// Append adds p at the end of the file, wherever that is now, in one transaction; off is where it went.
+	Append(ctx context.Context, ino objcache.Ino, p []byte, mtime time.Time) (off int64, a objcache.Attr, err error)
+	// Sync is called by fsync(2) after Flush, and by close(2) too, when the cluster's upload mode wants the object in S3 then; otherwise it returns at once.
+	Sync(ctx context.Context, ino objcache.Ino, closing bool) error
+}
+
+// Flush is one commit of a file's new bytes.
+type Flush struct {
+	Ino objcache.Ino
+	// Dirty was never given to Stage (or changed since); Staged was. Flush stages Dirty itself, and Staged again if an owner lost it.
+	Dirty, Staged []objcache.Range
+	Src           io.ReaderAt // the bytes of both, by offset in the file
+	// Size is the file's size after the flush if Extend finds the committed size smaller; a flush never makes a file shorter (Setattr does).
+	Size  int64
+	Mtime time.Time
+}
