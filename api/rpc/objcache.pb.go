@@ -5023,6 +5023,7 @@ type CommitChunk struct {
 	Generation    uint64                 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
 	Version       uint64                 `protobuf:"varint,7,opt,name=version,proto3" json:"version,omitempty"` // the new version
 	Inline        []*Inline              `protobuf:"bytes,8,rep,name=inline,proto3" json:"inline,omitempty"`
+	Extents       [][]byte               `protobuf:"bytes,9,rep,name=extents,proto3" json:"extents,omitempty"` // record.Extent: already on the disk of the evaluating group
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5109,6 +5110,13 @@ func (x *CommitChunk) GetVersion() uint64 {
 func (x *CommitChunk) GetInline() []*Inline {
 	if x != nil {
 		return x.Inline
+	}
+	return nil
+}
+
+func (x *CommitChunk) GetExtents() [][]byte {
+	if x != nil {
+		return x.Extents
 	}
 	return nil
 }
@@ -6960,7 +6968,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12\x1a\n" +
 	"\btruncate\x18\a \x01(\bR\btruncate\x12\x1b\n" +
-	"\tkill_priv\x18\b \x01(\bR\bkillPriv\"\xe0\x01\n" +
+	"\tkill_priv\x18\b \x01(\bR\bkillPriv\"\xfa\x01\n" +
 	"\vCommitChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x16\n" +
@@ -6971,7 +6979,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"generation\x18\x06 \x01(\x04R\n" +
 	"generation\x12\x18\n" +
 	"\aversion\x18\a \x01(\x04R\aversion\x12/\n" +
-	"\x06inline\x18\b \x03(\v2\x17.objcache.rpc.v1.InlineR\x06inline\"z\n" +
+	"\x06inline\x18\b \x03(\v2\x17.objcache.rpc.v1.InlineR\x06inline\x12\x18\n" +
+	"\aextents\x18\t \x03(\fR\aextents\"z\n" +
 	"\tCutChunks\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03cut\x18\x02 \x01(\x03R\x03cut\x12\x19\n" +

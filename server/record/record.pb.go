@@ -839,9 +839,10 @@ type DirState struct {
 	LoadedAt      int64                  `protobuf:"varint,3,opt,name=loaded_at,json=loadedAt,proto3" json:"loaded_at,omitempty"` // when the last complete listing began, leader's clock
 	Marker        bool                   `protobuf:"varint,4,opt,name=marker,proto3" json:"marker,omitempty"`                     // the object "prefix" exists
 	MarkerEtag    string                 `protobuf:"bytes,5,opt,name=marker_etag,json=markerEtag,proto3" json:"marker_etag,omitempty"`
-	Children      uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"` // live entries
-	Shadow        uint64                 `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`     // directory that had this path before and still owes external storage something; 0: none
-	Moving        bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`     // renamed: keys below are still under their old prefix
+	Children      uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"`                       // live entries
+	Shadow        uint64                 `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`                           // directory that had this path before and still owes external storage something; 0: none
+	Moving        bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`                           // renamed: keys below are still under their old prefix
+	NextCookie    uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"` // readdir position of the next new name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -930,6 +931,13 @@ func (x *DirState) GetMoving() bool {
 		return x.Moving
 	}
 	return false
+}
+
+func (x *DirState) GetNextCookie() uint64 {
+	if x != nil {
+		return x.NextCookie
+	}
+	return 0
 }
 
 // DirEntry is one name of a directory. Without an ino it is a tombstone.
@@ -2061,7 +2069,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bif_match\x18\t \x01(\tR\aifMatch\x12\x1d\n" +
 	"\n" +
 	"lowest_cut\x18\n" +
-	" \x01(\x04R\tlowestCut\"\xe0\x01\n" +
+	" \x01(\x04R\tlowestCut\"\x81\x02\n" +
 	"\bDirState\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1b\n" +
@@ -2071,7 +2079,9 @@ const file_server_record_record_proto_rawDesc = "" +
 	"markerEtag\x12\x1a\n" +
 	"\bchildren\x18\x06 \x01(\x04R\bchildren\x12\x16\n" +
 	"\x06shadow\x18\a \x01(\x04R\x06shadow\x12\x16\n" +
-	"\x06moving\x18\b \x01(\bR\x06moving\"\xd6\x01\n" +
+	"\x06moving\x18\b \x01(\bR\x06moving\x12\x1f\n" +
+	"\vnext_cookie\x18\t \x01(\x04R\n" +
+	"nextCookie\"\xd6\x01\n" +
 	"\bDirEntry\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
