@@ -2937,9 +2937,12 @@ func (x *InspectReply) GetInode() []byte {
 	return nil
 }
 
+// PathRequest asks a directory's owner for its path; with a child also who owes external storage something under that name.
 type PathRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Child         string                 `protobuf:"bytes,2,opt,name=child,proto3" json:"child,omitempty"`
+	ChildIno      uint64                 `protobuf:"varint,3,opt,name=child_ino,json=childIno,proto3" json:"child_ino,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2981,11 +2984,31 @@ func (x *PathRequest) GetIno() uint64 {
 	return 0
 }
 
+func (x *PathRequest) GetChild() string {
+	if x != nil {
+		return x.Child
+	}
+	return ""
+}
+
+func (x *PathRequest) GetChildIno() uint64 {
+	if x != nil {
+		return x.ChildIno
+	}
+	return 0
+}
+
 type PathReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	ShadowedBy    uint64                 `protobuf:"varint,3,opt,name=shadowed_by,json=shadowedBy,proto3" json:"shadowed_by,omitempty"`
+	Path          string                 `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`                                    // of the directory with its child: no slash at either end
+	BlockedBy     []uint64               `protobuf:"varint,3,rep,packed,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // directories that had the path, or a part of it, before and are not finished in external storage
+	Debtors       []uint64               `protobuf:"varint,4,rep,packed,name=debtors,proto3" json:"debtors,omitempty"`                      // inodes that owe for the child's name itself
+	DebtEtags     []string               `protobuf:"bytes,5,rep,name=debt_etags,json=debtEtags,proto3" json:"debt_etags,omitempty"`
+	ChildNow      uint64                 `protobuf:"varint,6,opt,name=child_now,json=childNow,proto3" json:"child_now,omitempty"` // who has the child's name now
+	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                         // child_ino owes for the name
+	Children      uint64                 `protobuf:"varint,8,opt,name=children,proto3" json:"children,omitempty"`                 // of the directory
+	Marker        bool                   `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`                     // the directory has one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3034,11 +3057,53 @@ func (x *PathReply) GetPath() string {
 	return ""
 }
 
-func (x *PathReply) GetShadowedBy() uint64 {
+func (x *PathReply) GetBlockedBy() []uint64 {
 	if x != nil {
-		return x.ShadowedBy
+		return x.BlockedBy
+	}
+	return nil
+}
+
+func (x *PathReply) GetDebtors() []uint64 {
+	if x != nil {
+		return x.Debtors
+	}
+	return nil
+}
+
+func (x *PathReply) GetDebtEtags() []string {
+	if x != nil {
+		return x.DebtEtags
+	}
+	return nil
+}
+
+func (x *PathReply) GetChildNow() uint64 {
+	if x != nil {
+		return x.ChildNow
 	}
 	return 0
+}
+
+func (x *PathReply) GetOwes() bool {
+	if x != nil {
+		return x.Owes
+	}
+	return false
+}
+
+func (x *PathReply) GetChildren() uint64 {
+	if x != nil {
+		return x.Children
+	}
+	return 0
+}
+
+func (x *PathReply) GetMarker() bool {
+	if x != nil {
+		return x.Marker
+	}
+	return false
 }
 
 // PersistRequest asks the owner of an inode to bring it to external storage now.
@@ -4006,8 +4071,7 @@ type Step struct {
 	//	*Step_EndPersist
 	//	*Step_UnpinChunk
 	//	*Step_SettleEntry
-	//	*Step_AcquireKey
-	//	*Step_ReleaseKey
+	//	*Step_ClaimEntry
 	//	*Step_MergePage
 	//	*Step_RefreshBase
 	//	*Step_Forget
@@ -4180,19 +4244,10 @@ func (x *Step) GetSettleEntry() *SettleEntry {
 	return nil
 }
 
-func (x *Step) GetAcquireKey() *AcquireKey {
+func (x *Step) GetClaimEntry() *ClaimEntry {
 	if x != nil {
-		if x, ok := x.Step.(*Step_AcquireKey); ok {
-			return x.AcquireKey
-		}
-	}
-	return nil
-}
-
-func (x *Step) GetReleaseKey() *ReleaseKey {
-	if x != nil {
-		if x, ok := x.Step.(*Step_ReleaseKey); ok {
-			return x.ReleaseKey
+		if x, ok := x.Step.(*Step_ClaimEntry); ok {
+			return x.ClaimEntry
 		}
 	}
 	return nil
@@ -4294,12 +4349,8 @@ type Step_SettleEntry struct {
 	SettleEntry *SettleEntry `protobuf:"bytes,14,opt,name=settle_entry,json=settleEntry,proto3,oneof"`
 }
 
-type Step_AcquireKey struct {
-	AcquireKey *AcquireKey `protobuf:"bytes,15,opt,name=acquire_key,json=acquireKey,proto3,oneof"`
-}
-
-type Step_ReleaseKey struct {
-	ReleaseKey *ReleaseKey `protobuf:"bytes,16,opt,name=release_key,json=releaseKey,proto3,oneof"`
+type Step_ClaimEntry struct {
+	ClaimEntry *ClaimEntry `protobuf:"bytes,15,opt,name=claim_entry,json=claimEntry,proto3,oneof"`
 }
 
 type Step_MergePage struct {
@@ -4346,9 +4397,7 @@ func (*Step_UnpinChunk) isStep_Step() {}
 
 func (*Step_SettleEntry) isStep_Step() {}
 
-func (*Step_AcquireKey) isStep_Step() {}
-
-func (*Step_ReleaseKey) isStep_Step() {}
+func (*Step_ClaimEntry) isStep_Step() {}
 
 func (*Step_MergePage) isStep_Step() {}
 
@@ -4700,9 +4749,8 @@ type Relink struct {
 	AddDir        uint64                 `protobuf:"varint,4,opt,name=add_dir,json=addDir,proto3" json:"add_dir,omitempty"`
 	AddName       string                 `protobuf:"bytes,5,opt,name=add_name,json=addName,proto3" json:"add_name,omitempty"`
 	Now           int64                  `protobuf:"varint,6,opt,name=now,proto3" json:"now,omitempty"`
-	KeepOpen      bool                   `protobuf:"varint,7,opt,name=keep_open,json=keepOpen,proto3" json:"keep_open,omitempty"`                // the last name goes, but somebody has it open
-	Shadow        uint64                 `protobuf:"varint,8,opt,name=shadow,proto3" json:"shadow,omitempty"`                                    // directories: who owes under the new path
-	ExpectVersion uint64                 `protobuf:"varint,9,opt,name=expect_version,json=expectVersion,proto3" json:"expect_version,omitempty"` // attributes were judged at this state of the inode (its ctime), 0: any
+	KeepOpen      bool                   `protobuf:"varint,7,opt,name=keep_open,json=keepOpen,proto3" json:"keep_open,omitempty"` // the last name goes, but somebody has it open
+	Debt          bool                   `protobuf:"varint,8,opt,name=debt,proto3" json:"debt,omitempty"`                         // the directory was told that the name taken away still stands in external storage
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4786,18 +4834,11 @@ func (x *Relink) GetKeepOpen() bool {
 	return false
 }
 
-func (x *Relink) GetShadow() uint64 {
+func (x *Relink) GetDebt() bool {
 	if x != nil {
-		return x.Shadow
+		return x.Debt
 	}
-	return 0
-}
-
-func (x *Relink) GetExpectVersion() uint64 {
-	if x != nil {
-		return x.ExpectVersion
-	}
-	return 0
+	return false
 }
 
 // KillDir takes the last name of an empty directory away.
@@ -5326,8 +5367,8 @@ type EndPersist struct {
 	Base          []byte                 `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`  // record.Base
 	Version       uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	TrashGone     []string               `protobuf:"bytes,6,rep,name=trash_gone,json=trashGone,proto3" json:"trash_gone,omitempty"`
-	Marker        bool                   `protobuf:"varint,7,opt,name=marker,proto3" json:"marker,omitempty"` // a directory's marker was written
-	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`   // everything below a renamed directory has moved
+	Marker        string                 `protobuf:"bytes,7,opt,name=marker,proto3" json:"marker,omitempty"` // a directory's marker of this key was written
+	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`  // everything below a renamed directory has moved
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5404,11 +5445,11 @@ func (x *EndPersist) GetTrashGone() []string {
 	return nil
 }
 
-func (x *EndPersist) GetMarker() bool {
+func (x *EndPersist) GetMarker() string {
 	if x != nil {
 		return x.Marker
 	}
-	return false
+	return ""
 }
 
 func (x *EndPersist) GetMoved() bool {
@@ -5603,30 +5644,30 @@ func (x *SettleEntry) GetKey() string {
 	return ""
 }
 
-type AcquireKey struct {
+// ClaimEntry takes the right to change the object under one of a directory's names: for the inode that has the name, or one that owes for it.
+type ClaimEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	Dir           uint64                 `protobuf:"varint,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`
-	Hold          bool                   `protobuf:"varint,4,opt,name=hold,proto3" json:"hold,omitempty"` // not to change it: ino's only copy is there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *AcquireKey) Reset() {
-	*x = AcquireKey{}
+func (x *ClaimEntry) Reset() {
+	*x = ClaimEntry{}
 	mi := &file_api_rpc_objcache_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *AcquireKey) String() string {
+func (x *ClaimEntry) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*AcquireKey) ProtoMessage() {}
+func (*ClaimEntry) ProtoMessage() {}
 
-func (x *AcquireKey) ProtoReflect() protoreflect.Message {
+func (x *ClaimEntry) ProtoReflect() protoreflect.Message {
 	mi := &file_api_rpc_objcache_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -5638,105 +5679,30 @@ func (x *AcquireKey) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use AcquireKey.ProtoReflect.Descriptor instead.
-func (*AcquireKey) Descriptor() ([]byte, []int) {
+// Deprecated: Use ClaimEntry.ProtoReflect.Descriptor instead.
+func (*ClaimEntry) Descriptor() ([]byte, []int) {
 	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{68}
 }
 
-func (x *AcquireKey) GetBucket() string {
+func (x *ClaimEntry) GetDir() uint64 {
 	if x != nil {
-		return x.Bucket
-	}
-	return ""
-}
-
-func (x *AcquireKey) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *AcquireKey) GetIno() uint64 {
-	if x != nil {
-		return x.Ino
+		return x.Dir
 	}
 	return 0
 }
 
-func (x *AcquireKey) GetHold() bool {
+func (x *ClaimEntry) GetName() string {
 	if x != nil {
-		return x.Hold
-	}
-	return false
-}
-
-type ReleaseKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`
-	Hold          bool                   `protobuf:"varint,4,opt,name=hold,proto3" json:"hold,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ReleaseKey) Reset() {
-	*x = ReleaseKey{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[69]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ReleaseKey) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ReleaseKey) ProtoMessage() {}
-
-func (x *ReleaseKey) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[69]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ReleaseKey.ProtoReflect.Descriptor instead.
-func (*ReleaseKey) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{69}
-}
-
-func (x *ReleaseKey) GetBucket() string {
-	if x != nil {
-		return x.Bucket
+		return x.Name
 	}
 	return ""
 }
 
-func (x *ReleaseKey) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *ReleaseKey) GetIno() uint64 {
+func (x *ClaimEntry) GetIno() uint64 {
 	if x != nil {
 		return x.Ino
 	}
 	return 0
-}
-
-func (x *ReleaseKey) GetHold() bool {
-	if x != nil {
-		return x.Hold
-	}
-	return false
 }
 
 type MergePage struct {
@@ -5755,7 +5721,7 @@ type MergePage struct {
 
 func (x *MergePage) Reset() {
 	*x = MergePage{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[70]
+	mi := &file_api_rpc_objcache_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5767,7 +5733,7 @@ func (x *MergePage) String() string {
 func (*MergePage) ProtoMessage() {}
 
 func (x *MergePage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[70]
+	mi := &file_api_rpc_objcache_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5780,7 +5746,7 @@ func (x *MergePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePage.ProtoReflect.Descriptor instead.
 func (*MergePage) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{70}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MergePage) GetDir() uint64 {
@@ -5855,7 +5821,7 @@ type Listed struct {
 
 func (x *Listed) Reset() {
 	*x = Listed{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[71]
+	mi := &file_api_rpc_objcache_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5867,7 +5833,7 @@ func (x *Listed) String() string {
 func (*Listed) ProtoMessage() {}
 
 func (x *Listed) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[71]
+	mi := &file_api_rpc_objcache_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5880,7 +5846,7 @@ func (x *Listed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listed.ProtoReflect.Descriptor instead.
 func (*Listed) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{71}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Listed) GetName() string {
@@ -5952,7 +5918,7 @@ type RefreshBase struct {
 
 func (x *RefreshBase) Reset() {
 	*x = RefreshBase{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[72]
+	mi := &file_api_rpc_objcache_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5964,7 +5930,7 @@ func (x *RefreshBase) String() string {
 func (*RefreshBase) ProtoMessage() {}
 
 func (x *RefreshBase) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[72]
+	mi := &file_api_rpc_objcache_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5977,7 +5943,7 @@ func (x *RefreshBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshBase.ProtoReflect.Descriptor instead.
 func (*RefreshBase) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{72}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RefreshBase) GetIno() uint64 {
@@ -6024,7 +5990,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6036,7 +6002,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6049,7 +6015,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Forget) GetIno() uint64 {
@@ -6068,7 +6034,7 @@ type RenameLock struct {
 
 func (x *RenameLock) Reset() {
 	*x = RenameLock{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6080,7 +6046,7 @@ func (x *RenameLock) String() string {
 func (*RenameLock) ProtoMessage() {}
 
 func (x *RenameLock) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6093,7 +6059,7 @@ func (x *RenameLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameLock.ProtoReflect.Descriptor instead.
 func (*RenameLock) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RenameLock) GetBucket() string {
@@ -6111,7 +6077,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6123,7 +6089,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6136,7 +6102,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
 }
 
 type Member struct {
@@ -6151,7 +6117,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6163,7 +6129,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6176,7 +6142,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -6218,7 +6184,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6230,7 +6196,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6243,7 +6209,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -6275,7 +6241,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6287,7 +6253,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6300,7 +6266,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
 }
 
 type StatusReply struct {
@@ -6327,7 +6293,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6339,7 +6305,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6352,7 +6318,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6483,7 +6449,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6495,7 +6461,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6508,7 +6474,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{80}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -6790,14 +6756,23 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x0eInspectRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\"$\n" +
 	"\fInspectReply\x12\x14\n" +
-	"\x05inode\x18\x01 \x01(\fR\x05inode\"\x1f\n" +
+	"\x05inode\x18\x01 \x01(\fR\x05inode\"R\n" +
 	"\vPathRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"X\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05child\x18\x02 \x01(\tR\x05child\x12\x1b\n" +
+	"\tchild_ino\x18\x03 \x01(\x04R\bchildIno\"\xf4\x01\n" +
 	"\tPathReply\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x12\n" +
-	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1f\n" +
-	"\vshadowed_by\x18\x03 \x01(\x04R\n" +
-	"shadowedBy\"@\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"blocked_by\x18\x03 \x03(\x04R\tblockedBy\x12\x18\n" +
+	"\adebtors\x18\x04 \x03(\x04R\adebtors\x12\x1d\n" +
+	"\n" +
+	"debt_etags\x18\x05 \x03(\tR\tdebtEtags\x12\x1b\n" +
+	"\tchild_now\x18\x06 \x01(\x04R\bchildNow\x12\x12\n" +
+	"\x04owes\x18\a \x01(\bR\x04owes\x12\x1a\n" +
+	"\bchildren\x18\b \x01(\x04R\bchildren\x12\x16\n" +
+	"\x06marker\x18\t \x01(\bR\x06marker\"@\n" +
 	"\x0ePersistRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x1c\n" +
 	"\trecursive\x18\x02 \x01(\bR\trecursive\"$\n" +
@@ -6882,7 +6857,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\xdf\t\n" +
+	"\aPENDING\x10\x03\"\x9f\t\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -6903,10 +6878,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vunpin_chunk\x18\r \x01(\v2\x1b.objcache.rpc.v1.UnpinChunkH\x00R\n" +
 	"unpinChunk\x12A\n" +
 	"\fsettle_entry\x18\x0e \x01(\v2\x1c.objcache.rpc.v1.SettleEntryH\x00R\vsettleEntry\x12>\n" +
-	"\vacquire_key\x18\x0f \x01(\v2\x1b.objcache.rpc.v1.AcquireKeyH\x00R\n" +
-	"acquireKey\x12>\n" +
-	"\vrelease_key\x18\x10 \x01(\v2\x1b.objcache.rpc.v1.ReleaseKeyH\x00R\n" +
-	"releaseKey\x12;\n" +
+	"\vclaim_entry\x18\x0f \x01(\v2\x1b.objcache.rpc.v1.ClaimEntryH\x00R\n" +
+	"claimEntry\x12;\n" +
 	"\n" +
 	"merge_page\x18\x11 \x01(\v2\x1a.objcache.rpc.v1.MergePageH\x00R\tmergePage\x12A\n" +
 	"\frefresh_base\x18\x12 \x01(\v2\x1c.objcache.rpc.v1.RefreshBaseH\x00R\vrefreshBase\x121\n" +
@@ -6939,7 +6912,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03now\x18\x04 \x01(\x03R\x03now\x12)\n" +
 	"\x04debt\x18\x05 \x01(\v2\x15.objcache.rpc.v1.DebtR\x04debt\" \n" +
 	"\bPutInode\x12\x14\n" +
-	"\x05inode\x18\x01 \x01(\fR\x05inode\"\xf0\x01\n" +
+	"\x05inode\x18\x01 \x01(\fR\x05inode\"\xc5\x01\n" +
 	"\x06Relink\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x17\n" +
 	"\adel_dir\x18\x02 \x01(\x04R\x06delDir\x12\x19\n" +
@@ -6947,9 +6920,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aadd_dir\x18\x04 \x01(\x04R\x06addDir\x12\x19\n" +
 	"\badd_name\x18\x05 \x01(\tR\aaddName\x12\x10\n" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12\x1b\n" +
-	"\tkeep_open\x18\a \x01(\bR\bkeepOpen\x12\x16\n" +
-	"\x06shadow\x18\b \x01(\x04R\x06shadow\x12%\n" +
-	"\x0eexpect_version\x18\t \x01(\x04R\rexpectVersion\"-\n" +
+	"\tkeep_open\x18\a \x01(\bR\bkeepOpen\x12\x12\n" +
+	"\x04debt\x18\b \x01(\bR\x04debt\"-\n" +
 	"\aKillDir\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\x03R\x03now\"\x84\x01\n" +
@@ -7004,7 +6976,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x1d\n" +
 	"\n" +
 	"trash_gone\x18\x06 \x03(\tR\ttrashGone\x12\x16\n" +
-	"\x06marker\x18\a \x01(\bR\x06marker\x12\x14\n" +
+	"\x06marker\x18\a \x01(\tR\x06marker\x12\x14\n" +
 	"\x05moved\x18\b \x01(\bR\x05moved\"\x88\x01\n" +
 	"\n" +
 	"UnpinChunk\x12\x10\n" +
@@ -7022,19 +6994,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x1a\n" +
 	"\bmodified\x18\x06 \x01(\x03R\bmodified\x12\x12\n" +
 	"\x04gone\x18\a \x01(\bR\x04gone\x12\x10\n" +
-	"\x03key\x18\b \x01(\tR\x03key\"\\\n" +
+	"\x03key\x18\b \x01(\tR\x03key\"D\n" +
 	"\n" +
-	"AcquireKey\x12\x16\n" +
-	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x10\n" +
-	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
-	"\x04hold\x18\x04 \x01(\bR\x04hold\"\\\n" +
-	"\n" +
-	"ReleaseKey\x12\x16\n" +
-	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x10\n" +
-	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
-	"\x04hold\x18\x04 \x01(\bR\x04hold\"\xe5\x01\n" +
+	"ClaimEntry\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03ino\x18\x03 \x01(\x04R\x03ino\"\xe5\x01\n" +
 	"\tMergePage\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x04R\vrequestedAt\x12\x1a\n" +
@@ -7132,7 +7097,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -7205,20 +7170,19 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*EndPersist)(nil),        // 68: objcache.rpc.v1.EndPersist
 	(*UnpinChunk)(nil),        // 69: objcache.rpc.v1.UnpinChunk
 	(*SettleEntry)(nil),       // 70: objcache.rpc.v1.SettleEntry
-	(*AcquireKey)(nil),        // 71: objcache.rpc.v1.AcquireKey
-	(*ReleaseKey)(nil),        // 72: objcache.rpc.v1.ReleaseKey
-	(*MergePage)(nil),         // 73: objcache.rpc.v1.MergePage
-	(*Listed)(nil),            // 74: objcache.rpc.v1.Listed
-	(*RefreshBase)(nil),       // 75: objcache.rpc.v1.RefreshBase
-	(*Forget)(nil),            // 76: objcache.rpc.v1.Forget
-	(*RenameLock)(nil),        // 77: objcache.rpc.v1.RenameLock
-	(*ViewRequest)(nil),       // 78: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 79: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 80: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 81: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 82: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 83: objcache.rpc.v1.BucketStatus
-	nil,                       // 84: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*ClaimEntry)(nil),        // 71: objcache.rpc.v1.ClaimEntry
+	(*MergePage)(nil),         // 72: objcache.rpc.v1.MergePage
+	(*Listed)(nil),            // 73: objcache.rpc.v1.Listed
+	(*RefreshBase)(nil),       // 74: objcache.rpc.v1.RefreshBase
+	(*Forget)(nil),            // 75: objcache.rpc.v1.Forget
+	(*RenameLock)(nil),        // 76: objcache.rpc.v1.RenameLock
+	(*ViewRequest)(nil),       // 77: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 78: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 79: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 80: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 81: objcache.rpc.v1.StatusReply
+	(*BucketStatus)(nil),      // 82: objcache.rpc.v1.BucketStatus
+	nil,                       // 83: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	3,  // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -7264,7 +7228,7 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	30, // 40: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
 	31, // 41: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
 	8,  // 42: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	84, // 43: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	83, // 43: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
 	1,  // 44: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
 	47, // 45: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
 	54, // 46: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
@@ -7286,40 +7250,39 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	68, // 62: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
 	69, // 63: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
 	70, // 64: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	71, // 65: objcache.rpc.v1.Step.acquire_key:type_name -> objcache.rpc.v1.AcquireKey
-	72, // 66: objcache.rpc.v1.Step.release_key:type_name -> objcache.rpc.v1.ReleaseKey
-	73, // 67: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	75, // 68: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	76, // 69: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	77, // 70: objcache.rpc.v1.Step.rename_lock:type_name -> objcache.rpc.v1.RenameLock
-	57, // 71: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	57, // 72: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	15, // 73: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	20, // 74: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	31, // 75: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	74, // 76: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	79, // 77: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	83, // 78: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	47, // 79: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	4,  // 80: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	45, // 81: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	48, // 82: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	50, // 83: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	52, // 84: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	81, // 85: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	78, // 86: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	5,  // 87: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	46, // 88: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	49, // 89: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	51, // 90: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	53, // 91: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	82, // 92: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	80, // 93: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	87, // [87:94] is the sub-list for method output_type
-	80, // [80:87] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	71, // 65: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	72, // 66: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	74, // 67: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	75, // 68: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	76, // 69: objcache.rpc.v1.Step.rename_lock:type_name -> objcache.rpc.v1.RenameLock
+	57, // 70: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	57, // 71: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	15, // 72: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	20, // 73: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	31, // 74: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73, // 75: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	78, // 76: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	82, // 77: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	47, // 78: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	4,  // 79: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	45, // 80: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	48, // 81: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	50, // 82: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	52, // 83: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	80, // 84: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	77, // 85: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	5,  // 86: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	46, // 87: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	49, // 88: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	51, // 89: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	53, // 90: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	81, // 91: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	79, // 92: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	86, // [86:93] is the sub-list for method output_type
+	79, // [79:86] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -7381,8 +7344,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_EndPersist)(nil),
 		(*Step_UnpinChunk)(nil),
 		(*Step_SettleEntry)(nil),
-		(*Step_AcquireKey)(nil),
-		(*Step_ReleaseKey)(nil),
+		(*Step_ClaimEntry)(nil),
 		(*Step_MergePage)(nil),
 		(*Step_RefreshBase)(nil),
 		(*Step_Forget)(nil),
@@ -7394,7 +7356,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   82,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

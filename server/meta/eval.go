@@ -33,15 +33,7 @@ type Eval struct {
 	applied uint64
 	dropped []*record.Dropped
 	placed  []*record.Placed
-	clean   []Cleaned
-}
-
-// Cleaned says that the content of a chunk now is the same as an object's, so that its bytes may serve as clean ones.
-type Cleaned struct {
-	Key     objcache.ChunkKey
-	ETag    string
-	Extents []*record.Extent
-	Len     int64 // bytes of the chunk in the object
+	cleaned []*record.Cleaned
 }
 
 // NewEval begins an evaluation on an indexed batch over the group's rows; applied is the index of the last log entry they hold.
@@ -52,27 +44,33 @@ func NewEval(b *pebble.Batch, applied uint64, facts Facts) *Eval {
 // Reader reads the rows with the effects so far.
 func (e *Eval) Reader() Reader { return e.b }
 
-// Effects returns what the steps did. Rows are in the order of their keys' last change.
-func (e *Eval) Effects() (rows []*record.Row, placed []*record.Placed, dropped []*record.Dropped, err error) {
+// Effects are what the steps did. Rows are in the order of their changes.
+type Effects struct {
+	Rows    []*record.Row
+	Placed  []*record.Placed
+	Dropped []*record.Dropped
+	Cleaned []*record.Cleaned
+}
+
+// Effects returns what the steps did so far.
+func (e *Eval) Effects() (Effects, error) {
+	fx := Effects{Placed: e.placed, Dropped: e.dropped, Cleaned: e.cleaned}
 	r := e.b.Reader()
 	for {
 		kind, k, v, ok, err := r.Next()
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("read effects: %w", err)
+			return Effects{}, fmt.Errorf("read effects: %w", err)
 		}
 		if !ok {
-			return rows, e.placed, e.dropped, nil
+			return fx, nil
 		}
 		row := &record.Row{Key: append([]byte(nil), k...)}
 		if kind == pebble.InternalKeyKindSet {
 			row.Value = append([]byte{}, v...)
 		}
-		rows = append(rows, row)
+		fx.Rows = append(fx.Rows, row)
 	}
 }
-
-// Cleaned lists the chunks that became clean.
-func (e *Eval) Cleaned() []Cleaned { return e.clean }
 
 // Place adds the place of an extent that the caller has written.
 func (e *Eval) Place(p ...*record.Placed) { e.placed = append(e.placed, p...) }
@@ -120,10 +118,8 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.unpinChunk(x.UnpinChunk)
 	case *rpc.Step_SettleEntry:
 		return nil, e.settleEntry(x.SettleEntry)
-	case *rpc.Step_AcquireKey:
-		return nil, e.acquireKey(x.AcquireKey)
-	case *rpc.Step_ReleaseKey:
-		return nil, e.releaseKey(x.ReleaseKey)
+	case *rpc.Step_ClaimEntry:
+		return nil, e.claimEntry(x.ClaimEntry)
 	case *rpc.Step_MergePage:
 		return nil, e.mergePage(x.MergePage)
 	case *rpc.Step_RefreshBase:
@@ -188,5 +184,6 @@ func (e *Eval) deleteInode(in *record.Inode) error {
 
 // Owes reports whether external storage does not yet hold what the namespace says of the inode.
 func Owes(in *record.Inode) bool {
-	return in.GetDirty() || in.GetAttrDirty() || in.GetDead() || in.GetIntent() != nil || len(in.GetTrash()) > 0
+	return in.GetDirty() || in.GetAttrDirty() || in.GetDead() || in.GetIntent() != nil || len(in.GetTrash()) > 0 ||
+		in.GetOrphan() || in.GetDir().GetMoving()
 }

@@ -48,7 +48,11 @@ func (e *Eval) relink(s *rpc.Relink) error {
 		if i < 0 {
 			return objcache.Errorf(objcache.Conflict, "inode %d is not called %q in directory %d", s.GetIno(), s.GetDelName(), s.GetDelDir())
 		}
-		if l := in.GetLinks()[i]; l.GetKey() != "" {
+		l := in.GetLinks()[i]
+		if InStorage(in, l) != s.GetDebt() {
+			return objcache.Errorf(objcache.Conflict, "name %q of inode %d was uploaded meanwhile", s.GetDelName(), s.GetIno())
+		}
+		if l.GetKey() != "" {
 			in.Trash = append(in.Trash, &record.Base{Key: l.GetKey(), Etag: l.GetEtag(), Dir: l.GetDir(), Name: l.GetName()})
 		}
 		in.Links = slices.Delete(in.Links, i, i+1)
@@ -71,6 +75,12 @@ func (e *Eval) relink(s *rpc.Relink) error {
 	return e.bury(in, s.GetNow())
 }
 
+// InStorage reports whether external storage holds, or may come to hold, an object for one name of an inode.
+func InStorage(in *record.Inode, l *record.Link) bool {
+	it := in.GetIntent()
+	return l.GetKey() != "" || it != nil && it.GetDir() == l.GetDir() && it.GetName() == l.GetName()
+}
+
 // bury ends an inode that has neither name nor open descriptor. Its row stays only for what external storage or other groups still hold of it.
 func (e *Eval) bury(in *record.Inode, now int64) error {
 	in.Orphan, in.Dead, in.Dirty, in.AttrDirty = false, true, false, false
@@ -90,6 +100,7 @@ func (e *Eval) relinkDir(in *record.Inode, s *rpc.Relink) error {
 	if len(in.GetLinks()) != 1 || in.GetLinks()[0].GetDir() != s.GetDelDir() || in.GetLinks()[0].GetName() != s.GetDelName() {
 		return objcache.Errorf(objcache.Conflict, "directory %d is not called %q in directory %d", s.GetIno(), s.GetDelName(), s.GetDelDir())
 	}
+	in.Trash = append(in.Trash, &record.Base{Key: in.GetDir().GetPrefix(), Dir: s.GetDelDir(), Name: s.GetDelName()})
 	in.Links = []*record.Link{{Dir: s.GetAddDir(), Name: s.GetAddName()}}
 	in.Ctime = max(s.GetNow(), in.GetCtime())
 	owing, err := e.hasRows(objcache.Ino(s.GetIno()))
@@ -98,7 +109,6 @@ func (e *Eval) relinkDir(in *record.Inode, s *rpc.Relink) error {
 	}
 	d := in.GetDir()
 	d.Moving = d.GetMoving() || d.GetMarker() || owing || !d.GetComplete()
-	d.Shadow = s.GetShadow()
 	in.Dirty = true
 	return e.putOwing(in, s.GetNow())
 }

@@ -16,9 +16,6 @@ func LockInode(ino uint64) string { return string(binary.BigEndian.AppendUint64(
 // LockChunks is the lock of all chunks of a file in one group.
 func LockChunks(ino uint64) string { return string(binary.BigEndian.AppendUint64([]byte{'c'}, ino)) }
 
-// LockKey is the lock of one key of external storage.
-func LockKey(bucket, key string) string { return "k" + bucket + "\x00" + key }
-
 const lockRename = "r"
 
 // Keys returns the locks under which steps are evaluated, sorted and without repetition.
@@ -61,10 +58,8 @@ func lock(s *rpc.Step) string {
 		return LockChunks(x.UnpinChunk.GetIno())
 	case *rpc.Step_SettleEntry:
 		return LockInode(x.SettleEntry.GetDir())
-	case *rpc.Step_AcquireKey:
-		return LockKey(x.AcquireKey.GetBucket(), x.AcquireKey.GetKey())
-	case *rpc.Step_ReleaseKey:
-		return LockKey(x.ReleaseKey.GetBucket(), x.ReleaseKey.GetKey())
+	case *rpc.Step_ClaimEntry:
+		return LockInode(x.ClaimEntry.GetDir())
 	case *rpc.Step_MergePage:
 		return LockInode(x.MergePage.GetDir())
 	case *rpc.Step_RefreshBase:
@@ -110,10 +105,8 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return chunk(x.UnpinChunk.GetIno(), x.UnpinChunk.GetChunk())
 	case *rpc.Step_SettleEntry:
 		return inode(x.SettleEntry.GetDir())
-	case *rpc.Step_AcquireKey:
-		return v.Owner(ring.HashKey(x.AcquireKey.GetBucket(), x.AcquireKey.GetKey()))
-	case *rpc.Step_ReleaseKey:
-		return v.Owner(ring.HashKey(x.ReleaseKey.GetBucket(), x.ReleaseKey.GetKey()))
+	case *rpc.Step_ClaimEntry:
+		return inode(x.ClaimEntry.GetDir())
 	case *rpc.Step_MergePage:
 		return inode(x.MergePage.GetDir())
 	case *rpc.Step_RefreshBase:

@@ -23,7 +23,6 @@ import (
 //	H hash8 e ino8 name                 record.DirEntry
 //	H hash8 c ino8 cookie8              name of the entry at that readdir position
 //	H hash8 x ino8 chunk4               record.Chunk
-//	H hash8 k bucket 0 key              record.KeyRow
 //	G d since8 ino8                     an inode that owes external storage something (empty value)
 //	G p txid24                          record.Prepared
 //	G c txid24                          record.Decision
@@ -60,16 +59,6 @@ func CookieKey(dir objcache.Ino, cookie uint64) []byte {
 // ChunkKey is the key of a chunk's row.
 func ChunkKey(k objcache.ChunkKey) []byte {
 	return binary.BigEndian.AppendUint32(hashed(ring.HashChunk(k), 'x', k.Ino, 4), k.Index)
-}
-
-// KeyRowKey is the key of the row that orders requests on one key of external storage.
-func KeyRowKey(bucket, key string) []byte {
-	b := append(make([]byte, 0, 11+len(bucket)+len(key)), spaceHashed)
-	b = binary.BigEndian.AppendUint64(b, ring.HashKey(bucket, key))
-	b = append(b, 'k')
-	b = append(b, bucket...)
-	b = append(b, 0)
-	return append(b, key...)
 }
 
 // DirtyKey is the key of the row that says since when (nanoseconds) an inode owes external storage something.

@@ -123,14 +123,18 @@ func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 	}
 	before := len(row.GetDebts())
 	row.Debts = slices.DeleteFunc(row.Debts, func(d *record.Debt) bool {
-		return d.GetIno() == s.GetIno() || !s.GetGone() && d.GetKey() == s.GetKey()
+		return d.GetIno() == s.GetIno() || !s.GetGone() && s.GetKey() != "" && d.GetKey() == s.GetKey()
 	})
 	current := !s.GetGone() && row.GetIno() == s.GetIno()
-	if !current && len(row.GetDebts()) == before {
+	busy := row.GetBusy() == s.GetIno()
+	if !current && !busy && len(row.GetDebts()) == before {
 		return nil
 	}
+	if busy {
+		row.Busy = 0
+	}
 	row.Changed = e.applied + 1
-	if current {
+	if current && s.GetKey() != "" {
 		row.Etag, row.Size, row.Modified = s.GetEtag(), s.GetSize(), s.GetModified()
 	}
 	if row.GetIno() == 0 {
@@ -151,15 +155,8 @@ func (e *Eval) killDir(s *rpc.KillDir) error {
 	if !dir.GetDir().GetComplete() {
 		return objcache.Errorf(objcache.Conflict, "directory %d is not loaded", s.GetIno())
 	}
-	owing, err := e.hasRows(objcache.Ino(s.GetIno()))
-	if err != nil {
-		return err
-	}
 	dir.Nlink, dir.Ctime, dir.Dead = 0, s.GetNow(), true
-	if !owing && !dir.GetDir().GetMarker() && dir.GetDir().GetShadow() == 0 && dir.GetIntent() == nil && len(dir.GetTrash()) == 0 {
-		return e.deleteInode(dir)
-	}
-	return e.putOwing(dir, s.GetNow())
+	return e.putOwing(dir, s.GetNow()) // its debt stands in the parent's row: persist settles it
 }
 
 // hasRows reports whether a directory has rows of entries, tombstones included.

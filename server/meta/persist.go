@@ -56,8 +56,8 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 		if s.GetMoved() {
 			d.Moving = false
 		}
-		if s.GetMarker() {
-			d.Marker = true
+		if s.GetMarker() != "" {
+			d.Marker, d.Prefix = true, s.GetMarker()
 			in.Dirty, in.AttrDirty = false, false
 		}
 	}
@@ -80,7 +80,11 @@ func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) e
 	switch {
 	case i >= 0:
 		link.Version = s.GetVersion()
+		if old := in.GetLinks()[i]; old.GetKey() != "" && old.GetKey() != link.GetKey() {
+			in.Trash = append(in.Trash, &record.Base{Key: old.GetKey(), Etag: old.GetEtag(), Dir: old.GetDir(), Name: old.GetName()})
+		}
 		in.Links[i] = link
+		in.Trash = slices.DeleteFunc(in.Trash, func(b *record.Base) bool { return b.GetKey() == link.GetKey() })
 	default: // renamed or removed meanwhile: the object just written has no name any more
 		in.Trash = append(in.Trash, &record.Base{Key: link.GetKey(), Etag: link.GetEtag(), Dir: link.GetDir(), Name: link.GetName(), Tx: base.GetTx()})
 	}
@@ -123,68 +127,28 @@ func (e *Eval) unpinChunk(s *rpc.UnpinChunk) error {
 	pin := c.GetPins()[i]
 	c.Pins = slices.Delete(c.Pins, i, i+1)
 	if s.GetDone() && c.GetVersion() <= s.GetVersion() {
-		e.clean = append(e.clean, Cleaned{Key: k, ETag: s.GetEtag(), Extents: pin.GetExtents(), Len: s.GetLen()})
+		e.cleaned = append(e.cleaned, &record.Cleaned{
+			Ino: s.GetIno(), Chunk: s.GetChunk(), Etag: s.GetEtag(), Extents: pin.GetExtents(), Len: s.GetLen(),
+		})
 		c.Extents, c.Dirty = nil, false
 	}
 	e.dropUnnamed(k, before, c)
 	return e.Put(ChunkKey(k), c)
 }
 
-// acquireKey takes the right to change an object, or notes that an inode's only copy is there (hold).
-func (e *Eval) acquireKey(s *rpc.AcquireKey) error {
-	key := KeyRowKey(s.GetBucket(), s.GetKey())
-	row := &record.KeyRow{}
-	if _, err := Get(e.b, key, row); err != nil {
+// claimEntry takes the right to change the object under a name. Only the inode that has the name, or one that owes for it, may ask.
+func (e *Eval) claimEntry(s *rpc.ClaimEntry) error {
+	row, err := Entry(e.b, objcache.Ino(s.GetDir()), s.GetName())
+	if err != nil {
 		return err
 	}
-	row.Bucket, row.Key = s.GetBucket(), s.GetKey()
-	if s.GetHold() {
-		if !slices.Contains(row.GetHolds(), s.GetIno()) {
-			row.Holds = append(row.Holds, s.GetIno())
-		}
-		return e.Put(key, row)
+	owes := slices.ContainsFunc(row.GetDebts(), func(d *record.Debt) bool { return d.GetIno() == s.GetIno() })
+	switch {
+	case row.GetIno() != s.GetIno() && !owes:
+		return objcache.Errorf(objcache.Conflict, "name %q in directory %d is not inode %d's", s.GetName(), s.GetDir(), s.GetIno())
+	case row.GetBusy() != 0 && row.GetBusy() != s.GetIno():
+		return objcache.Errorf(objcache.Conflict, "the object of %q in directory %d is being changed for inode %d", s.GetName(), s.GetDir(), row.GetBusy())
 	}
-	for _, h := range row.GetHolds() {
-		if h != s.GetIno() {
-			return HeldBy(s.GetKey(), h)
-		}
-	}
-	if row.GetIntent() != 0 && row.GetIntent() != s.GetIno() {
-		return objcache.Errorf(objcache.Conflict, "object %q is being changed for inode %d", s.GetKey(), row.GetIntent())
-	}
-	row.Intent = s.GetIno()
-	return e.Put(key, row)
-}
-
-func (e *Eval) releaseKey(s *rpc.ReleaseKey) error {
-	key := KeyRowKey(s.GetBucket(), s.GetKey())
-	row := &record.KeyRow{}
-	ok, err := Get(e.b, key, row)
-	if err != nil || !ok {
-		return err
-	}
-	if s.GetHold() {
-		row.Holds = slices.DeleteFunc(row.Holds, func(h uint64) bool { return h == s.GetIno() })
-	} else if row.GetIntent() == s.GetIno() {
-		row.Intent = 0
-	}
-	if row.GetIntent() == 0 && len(row.GetHolds()) == 0 {
-		return e.Delete(key)
-	}
-	return e.Put(key, row)
-}
-
-// HeldError is a Conflict: the object of a key is the only copy of an inode's bytes.
-type HeldError struct {
-	Key string
-	By  objcache.Ino
-	error
-}
-
-// Unwrap makes it a Conflict.
-func (h *HeldError) Unwrap() error { return h.error }
-
-// HeldBy builds a HeldError.
-func HeldBy(key string, by uint64) error {
-	return &HeldError{key, objcache.Ino(by), objcache.Errorf(objcache.Conflict, "object %q is the only copy of inode %d", key, by)}
+	row.Busy = s.GetIno()
+	return e.Put(EntryKey(objcache.Ino(s.GetDir()), s.GetName()), row)
 }

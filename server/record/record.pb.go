@@ -98,6 +98,7 @@ type Entry struct {
 	Rows          []*Row                 `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"`       // effects, applied blindly in this order
 	Placed        []*Placed              `protobuf:"bytes,7,rep,name=placed,proto3" json:"placed,omitempty"`   // hints: where the leader put the bytes of extents
 	Dropped       []*Dropped             `protobuf:"bytes,8,rep,name=dropped,proto3" json:"dropped,omitempty"` // extents nothing names any more
+	Cleaned       []*Cleaned             `protobuf:"bytes,9,rep,name=cleaned,proto3" json:"cleaned,omitempty"` // hints: chunks whose bytes now are the same as an object's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +189,90 @@ func (x *Entry) GetDropped() []*Dropped {
 	return nil
 }
 
+func (x *Entry) GetCleaned() []*Cleaned {
+	if x != nil {
+		return x.Cleaned
+	}
+	return nil
+}
+
+// Cleaned is a chunk whose extents are now clean.
+type Cleaned struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Chunk         uint32                 `protobuf:"varint,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`
+	Len           int64                  `protobuf:"varint,4,opt,name=len,proto3" json:"len,omitempty"`
+	Extents       []*Extent              `protobuf:"bytes,5,rep,name=extents,proto3" json:"extents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cleaned) Reset() {
+	*x = Cleaned{}
+	mi := &file_server_record_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cleaned) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cleaned) ProtoMessage() {}
+
+func (x *Cleaned) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cleaned.ProtoReflect.Descriptor instead.
+func (*Cleaned) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Cleaned) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *Cleaned) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *Cleaned) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *Cleaned) GetLen() int64 {
+	if x != nil {
+		return x.Len
+	}
+	return 0
+}
+
+func (x *Cleaned) GetExtents() []*Extent {
+	if x != nil {
+		return x.Extents
+	}
+	return nil
+}
+
 type TxID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Client        uint64                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"`
@@ -199,7 +284,7 @@ type TxID struct {
 
 func (x *TxID) Reset() {
 	*x = TxID{}
-	mi := &file_server_record_record_proto_msgTypes[1]
+	mi := &file_server_record_record_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +296,7 @@ func (x *TxID) String() string {
 func (*TxID) ProtoMessage() {}
 
 func (x *TxID) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[1]
+	mi := &file_server_record_record_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +309,7 @@ func (x *TxID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxID.ProtoReflect.Descriptor instead.
 func (*TxID) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{1}
+	return file_server_record_record_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *TxID) GetClient() uint64 {
@@ -259,7 +344,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_server_record_record_proto_msgTypes[2]
+	mi := &file_server_record_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -271,7 +356,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[2]
+	mi := &file_server_record_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -284,7 +369,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{2}
+	return file_server_record_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Row) GetKey() []byte {
@@ -336,7 +421,7 @@ type Inode struct {
 
 func (x *Inode) Reset() {
 	*x = Inode{}
-	mi := &file_server_record_record_proto_msgTypes[3]
+	mi := &file_server_record_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -348,7 +433,7 @@ func (x *Inode) String() string {
 func (*Inode) ProtoMessage() {}
 
 func (x *Inode) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[3]
+	mi := &file_server_record_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -361,7 +446,7 @@ func (x *Inode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inode.ProtoReflect.Descriptor instead.
 func (*Inode) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{3}
+	return file_server_record_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Inode) GetIno() uint64 {
@@ -556,13 +641,14 @@ type Base struct {
 	Tx            string                 `protobuf:"bytes,5,opt,name=tx,proto3" json:"tx,omitempty"`          // objcache-tx of the upload that made it, if ours
 	Dir           uint64                 `protobuf:"varint,6,opt,name=dir,proto3" json:"dir,omitempty"`       // directory and name under which the object was made or listed
 	Name          string                 `protobuf:"bytes,7,opt,name=name,proto3" json:"name,omitempty"`
+	Version       uint64                 `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"` // of the inode whose bytes it holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Base) Reset() {
 	*x = Base{}
-	mi := &file_server_record_record_proto_msgTypes[4]
+	mi := &file_server_record_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -574,7 +660,7 @@ func (x *Base) String() string {
 func (*Base) ProtoMessage() {}
 
 func (x *Base) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[4]
+	mi := &file_server_record_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -587,7 +673,7 @@ func (x *Base) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Base.ProtoReflect.Descriptor instead.
 func (*Base) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{4}
+	return file_server_record_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Base) GetKey() string {
@@ -639,6 +725,13 @@ func (x *Base) GetName() string {
 	return ""
 }
 
+func (x *Base) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // Link is one name of an inode, with the object that stands under it in external storage.
 type Link struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -653,7 +746,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_server_record_record_proto_msgTypes[5]
+	mi := &file_server_record_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +758,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[5]
+	mi := &file_server_record_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +771,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{5}
+	return file_server_record_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Link) GetDir() uint64 {
@@ -734,7 +827,7 @@ type Intent struct {
 
 func (x *Intent) Reset() {
 	*x = Intent{}
-	mi := &file_server_record_record_proto_msgTypes[6]
+	mi := &file_server_record_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -746,7 +839,7 @@ func (x *Intent) String() string {
 func (*Intent) ProtoMessage() {}
 
 func (x *Intent) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[6]
+	mi := &file_server_record_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -759,7 +852,7 @@ func (x *Intent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intent.ProtoReflect.Descriptor instead.
 func (*Intent) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{6}
+	return file_server_record_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Intent) GetTx() *TxID {
@@ -840,7 +933,6 @@ type DirState struct {
 	Marker        bool                   `protobuf:"varint,4,opt,name=marker,proto3" json:"marker,omitempty"`                     // the object "prefix" exists
 	MarkerEtag    string                 `protobuf:"bytes,5,opt,name=marker_etag,json=markerEtag,proto3" json:"marker_etag,omitempty"`
 	Children      uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"`                       // live entries
-	Shadow        uint64                 `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`                           // directory that had this path before and still owes external storage something; 0: none
 	Moving        bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`                           // renamed: keys below are still under their old prefix
 	NextCookie    uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"` // readdir position of the next new name
 	unknownFields protoimpl.UnknownFields
@@ -849,7 +941,7 @@ type DirState struct {
 
 func (x *DirState) Reset() {
 	*x = DirState{}
-	mi := &file_server_record_record_proto_msgTypes[7]
+	mi := &file_server_record_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +953,7 @@ func (x *DirState) String() string {
 func (*DirState) ProtoMessage() {}
 
 func (x *DirState) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[7]
+	mi := &file_server_record_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +966,7 @@ func (x *DirState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirState.ProtoReflect.Descriptor instead.
 func (*DirState) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{7}
+	return file_server_record_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *DirState) GetPrefix() string {
@@ -919,13 +1011,6 @@ func (x *DirState) GetChildren() uint64 {
 	return 0
 }
 
-func (x *DirState) GetShadow() uint64 {
-	if x != nil {
-		return x.Shadow
-	}
-	return 0
-}
-
 func (x *DirState) GetMoving() bool {
 	if x != nil {
 		return x.Moving
@@ -951,13 +1036,14 @@ type DirEntry struct {
 	Changed       uint64                 `protobuf:"varint,6,opt,name=changed,proto3" json:"changed,omitempty"`   // index of the group's log at the last change of the name by us
 	Debts         []*Debt                `protobuf:"bytes,7,rep,name=debts,proto3" json:"debts,omitempty"`        // inodes that had this name and still have an object in external storage
 	Cookie        uint64                 `protobuf:"varint,8,opt,name=cookie,proto3" json:"cookie,omitempty"`     // readdir position, unique in the directory
+	Busy          uint64                 `protobuf:"varint,9,opt,name=busy,proto3" json:"busy,omitempty"`         // inode that is changing the object of this name now; 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DirEntry) Reset() {
 	*x = DirEntry{}
-	mi := &file_server_record_record_proto_msgTypes[8]
+	mi := &file_server_record_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1055,7 @@ func (x *DirEntry) String() string {
 func (*DirEntry) ProtoMessage() {}
 
 func (x *DirEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[8]
+	mi := &file_server_record_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1068,7 @@ func (x *DirEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirEntry.ProtoReflect.Descriptor instead.
 func (*DirEntry) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{8}
+	return file_server_record_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DirEntry) GetIno() uint64 {
@@ -1041,6 +1127,13 @@ func (x *DirEntry) GetCookie() uint64 {
 	return 0
 }
 
+func (x *DirEntry) GetBusy() uint64 {
+	if x != nil {
+		return x.Busy
+	}
+	return 0
+}
+
 type Debt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
@@ -1053,7 +1146,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_server_record_record_proto_msgTypes[9]
+	mi := &file_server_record_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1158,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[9]
+	mi := &file_server_record_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1171,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{9}
+	return file_server_record_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Debt) GetIno() uint64 {
@@ -1126,7 +1219,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_server_record_record_proto_msgTypes[10]
+	mi := &file_server_record_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1231,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[10]
+	mi := &file_server_record_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1244,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{10}
+	return file_server_record_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Extent) GetId() uint64 {
@@ -1225,7 +1318,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_server_record_record_proto_msgTypes[11]
+	mi := &file_server_record_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1330,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[11]
+	mi := &file_server_record_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1343,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{11}
+	return file_server_record_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Chunk) GetVersion() uint64 {
@@ -1309,7 +1402,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_server_record_record_proto_msgTypes[12]
+	mi := &file_server_record_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1414,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[12]
+	mi := &file_server_record_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1427,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{12}
+	return file_server_record_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Pin) GetTx() *TxID {
@@ -1387,7 +1480,7 @@ type Staged struct {
 
 func (x *Staged) Reset() {
 	*x = Staged{}
-	mi := &file_server_record_record_proto_msgTypes[13]
+	mi := &file_server_record_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1492,7 @@ func (x *Staged) String() string {
 func (*Staged) ProtoMessage() {}
 
 func (x *Staged) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[13]
+	mi := &file_server_record_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1505,7 @@ func (x *Staged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Staged.ProtoReflect.Descriptor instead.
 func (*Staged) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{13}
+	return file_server_record_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Staged) GetClient() uint64 {
@@ -1470,7 +1563,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_server_record_record_proto_msgTypes[14]
+	mi := &file_server_record_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1575,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[14]
+	mi := &file_server_record_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1588,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{14}
+	return file_server_record_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Placed) GetId() uint64 {
@@ -1539,7 +1632,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_server_record_record_proto_msgTypes[15]
+	mi := &file_server_record_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1644,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[15]
+	mi := &file_server_record_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1657,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{15}
+	return file_server_record_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Place) GetFile() uint64 {
@@ -1613,7 +1706,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_server_record_record_proto_msgTypes[16]
+	mi := &file_server_record_record_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1718,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[16]
+	mi := &file_server_record_record_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1731,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{16}
+	return file_server_record_record_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Dropped) GetId() uint64 {
@@ -1672,13 +1765,15 @@ type Prepared struct {
 	Locks         [][]byte               `protobuf:"bytes,5,rep,name=locks,proto3" json:"locks,omitempty"`
 	Rows          []*Row                 `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"` // effects of a commit
 	Dropped       []*Dropped             `protobuf:"bytes,7,rep,name=dropped,proto3" json:"dropped,omitempty"`
+	Placed        []*Placed              `protobuf:"bytes,8,rep,name=placed,proto3" json:"placed,omitempty"`
+	Cleaned       []*Cleaned             `protobuf:"bytes,9,rep,name=cleaned,proto3" json:"cleaned,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_server_record_record_proto_msgTypes[17]
+	mi := &file_server_record_record_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1690,7 +1785,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[17]
+	mi := &file_server_record_record_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1703,7 +1798,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{17}
+	return file_server_record_record_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Prepared) GetTx() *TxID {
@@ -1755,6 +1850,20 @@ func (x *Prepared) GetDropped() []*Dropped {
 	return nil
 }
 
+func (x *Prepared) GetPlaced() []*Placed {
+	if x != nil {
+		return x.Placed
+	}
+	return nil
+}
+
+func (x *Prepared) GetCleaned() []*Cleaned {
+	if x != nil {
+		return x.Cleaned
+	}
+	return nil
+}
+
 // Decision is a coordinator's COMMIT, kept until every participant has it.
 type Decision struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1766,7 +1875,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_server_record_record_proto_msgTypes[18]
+	mi := &file_server_record_record_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1887,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[18]
+	mi := &file_server_record_record_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1900,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{18}
+	return file_server_record_record_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Decision) GetTx() *TxID {
@@ -1818,7 +1927,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_server_record_record_proto_msgTypes[19]
+	mi := &file_server_record_record_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1939,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[19]
+	mi := &file_server_record_record_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1952,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{19}
+	return file_server_record_record_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Result) GetReply() []byte {
@@ -1851,75 +1960,6 @@ func (x *Result) GetReply() []byte {
 		return x.Reply
 	}
 	return nil
-}
-
-// KeyRow orders requests on one key of external storage.
-type KeyRow struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	Holds         []uint64               `protobuf:"varint,3,rep,packed,name=holds,proto3" json:"holds,omitempty"` // inodes whose only copy of bytes is the object of this key
-	Intent        uint64                 `protobuf:"varint,4,opt,name=intent,proto3" json:"intent,omitempty"`      // inode that is changing the object now; 0: none
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *KeyRow) Reset() {
-	*x = KeyRow{}
-	mi := &file_server_record_record_proto_msgTypes[20]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *KeyRow) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*KeyRow) ProtoMessage() {}
-
-func (x *KeyRow) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[20]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use KeyRow.ProtoReflect.Descriptor instead.
-func (*KeyRow) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{20}
-}
-
-func (x *KeyRow) GetBucket() string {
-	if x != nil {
-		return x.Bucket
-	}
-	return ""
-}
-
-func (x *KeyRow) GetKey() string {
-	if x != nil {
-		return x.Key
-	}
-	return ""
-}
-
-func (x *KeyRow) GetHolds() []uint64 {
-	if x != nil {
-		return x.Holds
-	}
-	return nil
-}
-
-func (x *KeyRow) GetIntent() uint64 {
-	if x != nil {
-		return x.Intent
-	}
-	return 0
 }
 
 // Allocation is the block of inode and extent numbers that a group has reserved.
@@ -1979,7 +2019,7 @@ var File_server_record_record_proto protoreflect.FileDescriptor
 
 const file_server_record_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1aserver/record/record.proto\x12\x12objcache.record.v1\"\xc5\x03\n" +
+	"\x1aserver/record/record.proto\x12\x12objcache.record.v1\"\xfc\x03\n" +
 	"\x05Entry\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.objcache.record.v1.Entry.KindR\x04kind\x12\x1b\n" +
 	"\teval_term\x18\x02 \x01(\x04R\bevalTerm\x12\x1d\n" +
@@ -1989,7 +2029,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x02tx\x18\x05 \x01(\v2\x18.objcache.record.v1.TxIDR\x02tx\x12+\n" +
 	"\x04rows\x18\x06 \x03(\v2\x17.objcache.record.v1.RowR\x04rows\x122\n" +
 	"\x06placed\x18\a \x03(\v2\x1a.objcache.record.v1.PlacedR\x06placed\x125\n" +
-	"\adropped\x18\b \x03(\v2\x1b.objcache.record.v1.DroppedR\adropped\"g\n" +
+	"\adropped\x18\b \x03(\v2\x1b.objcache.record.v1.DroppedR\adropped\x125\n" +
+	"\acleaned\x18\t \x03(\v2\x1b.objcache.record.v1.CleanedR\acleaned\"g\n" +
 	"\x04Kind\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\v\n" +
 	"\aEFFECTS\x10\x01\x12\v\n" +
@@ -1999,7 +2040,13 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05ABORT\x10\x04\x12\a\n" +
 	"\x03END\x10\x05\x12\t\n" +
 	"\x05STAGE\x10\x06\x12\t\n" +
-	"\x05LOCAL\x10\a\"G\n" +
+	"\x05LOCAL\x10\a\"\x8d\x01\n" +
+	"\aCleaned\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x12\n" +
+	"\x04etag\x18\x03 \x01(\tR\x04etag\x12\x10\n" +
+	"\x03len\x18\x04 \x01(\x03R\x03len\x124\n" +
+	"\aextents\x18\x05 \x03(\v2\x1a.objcache.record.v1.ExtentR\aextents\"G\n" +
 	"\x04TxID\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x15\n" +
@@ -2042,7 +2089,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\rdefault_attrs\x18\x1a \x01(\bR\fdefaultAttrs\x1a9\n" +
 	"\vXattrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\x8e\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xa8\x01\n" +
 	"\x04Base\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x12\n" +
@@ -2050,7 +2097,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x06length\x18\x04 \x01(\x03R\x06length\x12\x0e\n" +
 	"\x02tx\x18\x05 \x01(\tR\x02tx\x12\x10\n" +
 	"\x03dir\x18\x06 \x01(\x04R\x03dir\x12\x12\n" +
-	"\x04name\x18\a \x01(\tR\x04name\"l\n" +
+	"\x04name\x18\a \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\b \x01(\x04R\aversion\"l\n" +
 	"\x04Link\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -2069,7 +2117,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bif_match\x18\t \x01(\tR\aifMatch\x12\x1d\n" +
 	"\n" +
 	"lowest_cut\x18\n" +
-	" \x01(\x04R\tlowestCut\"\x81\x02\n" +
+	" \x01(\x04R\tlowestCut\"\xef\x01\n" +
 	"\bDirState\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1b\n" +
@@ -2078,10 +2126,9 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\vmarker_etag\x18\x05 \x01(\tR\n" +
 	"markerEtag\x12\x1a\n" +
 	"\bchildren\x18\x06 \x01(\x04R\bchildren\x12\x16\n" +
-	"\x06shadow\x18\a \x01(\x04R\x06shadow\x12\x16\n" +
 	"\x06moving\x18\b \x01(\bR\x06moving\x12\x1f\n" +
 	"\vnext_cookie\x18\t \x01(\x04R\n" +
-	"nextCookie\"\xd6\x01\n" +
+	"nextCookieJ\x04\b\a\x10\b\"\xea\x01\n" +
 	"\bDirEntry\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -2090,7 +2137,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bmodified\x18\x05 \x01(\x03R\bmodified\x12\x18\n" +
 	"\achanged\x18\x06 \x01(\x04R\achanged\x12.\n" +
 	"\x05debts\x18\a \x03(\v2\x18.objcache.record.v1.DebtR\x05debts\x12\x16\n" +
-	"\x06cookie\x18\b \x01(\x04R\x06cookie\"P\n" +
+	"\x06cookie\x18\b \x01(\x04R\x06cookie\x12\x12\n" +
+	"\x04busy\x18\t \x01(\x04R\x04busy\"P\n" +
 	"\x04Debt\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
@@ -2143,7 +2191,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\aDropped\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
 	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x14\n" +
-	"\x05chunk\x18\x03 \x01(\rR\x05chunk\"\x88\x02\n" +
+	"\x05chunk\x18\x03 \x01(\rR\x05chunk\"\xf3\x02\n" +
 	"\bPrepared\x12(\n" +
 	"\x02tx\x18\x01 \x01(\v2\x18.objcache.record.v1.TxIDR\x02tx\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\rR\vcoordinator\x12 \n" +
@@ -2151,17 +2199,14 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05start\x18\x04 \x01(\x03R\x05start\x12\x14\n" +
 	"\x05locks\x18\x05 \x03(\fR\x05locks\x12+\n" +
 	"\x04rows\x18\x06 \x03(\v2\x17.objcache.record.v1.RowR\x04rows\x125\n" +
-	"\adropped\x18\a \x03(\v2\x1b.objcache.record.v1.DroppedR\adropped\"X\n" +
+	"\adropped\x18\a \x03(\v2\x1b.objcache.record.v1.DroppedR\adropped\x122\n" +
+	"\x06placed\x18\b \x03(\v2\x1a.objcache.record.v1.PlacedR\x06placed\x125\n" +
+	"\acleaned\x18\t \x03(\v2\x1b.objcache.record.v1.CleanedR\acleaned\"X\n" +
 	"\bDecision\x12(\n" +
 	"\x02tx\x18\x01 \x01(\v2\x18.objcache.record.v1.TxIDR\x02tx\x12\"\n" +
 	"\fparticipants\x18\x02 \x03(\rR\fparticipants\"\x1e\n" +
 	"\x06Result\x12\x14\n" +
-	"\x05reply\x18\x01 \x01(\fR\x05reply\"`\n" +
-	"\x06KeyRow\x12\x16\n" +
-	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
-	"\x05holds\x18\x03 \x03(\x04R\x05holds\x12\x16\n" +
-	"\x06intent\x18\x04 \x01(\x04R\x06intent\"H\n" +
+	"\x05reply\x18\x01 \x01(\fR\x05reply\"H\n" +
 	"\n" +
 	"Allocation\x12\x19\n" +
 	"\bnext_ino\x18\x01 \x01(\x04R\anextIno\x12\x1f\n" +
@@ -2185,58 +2230,62 @@ var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_server_record_record_proto_goTypes = []any{
 	(Entry_Kind)(0),    // 0: objcache.record.v1.Entry.Kind
 	(*Entry)(nil),      // 1: objcache.record.v1.Entry
-	(*TxID)(nil),       // 2: objcache.record.v1.TxID
-	(*Row)(nil),        // 3: objcache.record.v1.Row
-	(*Inode)(nil),      // 4: objcache.record.v1.Inode
-	(*Base)(nil),       // 5: objcache.record.v1.Base
-	(*Link)(nil),       // 6: objcache.record.v1.Link
-	(*Intent)(nil),     // 7: objcache.record.v1.Intent
-	(*DirState)(nil),   // 8: objcache.record.v1.DirState
-	(*DirEntry)(nil),   // 9: objcache.record.v1.DirEntry
-	(*Debt)(nil),       // 10: objcache.record.v1.Debt
-	(*Extent)(nil),     // 11: objcache.record.v1.Extent
-	(*Chunk)(nil),      // 12: objcache.record.v1.Chunk
-	(*Pin)(nil),        // 13: objcache.record.v1.Pin
-	(*Staged)(nil),     // 14: objcache.record.v1.Staged
-	(*Placed)(nil),     // 15: objcache.record.v1.Placed
-	(*Place)(nil),      // 16: objcache.record.v1.Place
-	(*Dropped)(nil),    // 17: objcache.record.v1.Dropped
-	(*Prepared)(nil),   // 18: objcache.record.v1.Prepared
-	(*Decision)(nil),   // 19: objcache.record.v1.Decision
-	(*Result)(nil),     // 20: objcache.record.v1.Result
-	(*KeyRow)(nil),     // 21: objcache.record.v1.KeyRow
+	(*Cleaned)(nil),    // 2: objcache.record.v1.Cleaned
+	(*TxID)(nil),       // 3: objcache.record.v1.TxID
+	(*Row)(nil),        // 4: objcache.record.v1.Row
+	(*Inode)(nil),      // 5: objcache.record.v1.Inode
+	(*Base)(nil),       // 6: objcache.record.v1.Base
+	(*Link)(nil),       // 7: objcache.record.v1.Link
+	(*Intent)(nil),     // 8: objcache.record.v1.Intent
+	(*DirState)(nil),   // 9: objcache.record.v1.DirState
+	(*DirEntry)(nil),   // 10: objcache.record.v1.DirEntry
+	(*Debt)(nil),       // 11: objcache.record.v1.Debt
+	(*Extent)(nil),     // 12: objcache.record.v1.Extent
+	(*Chunk)(nil),      // 13: objcache.record.v1.Chunk
+	(*Pin)(nil),        // 14: objcache.record.v1.Pin
+	(*Staged)(nil),     // 15: objcache.record.v1.Staged
+	(*Placed)(nil),     // 16: objcache.record.v1.Placed
+	(*Place)(nil),      // 17: objcache.record.v1.Place
+	(*Dropped)(nil),    // 18: objcache.record.v1.Dropped
+	(*Prepared)(nil),   // 19: objcache.record.v1.Prepared
+	(*Decision)(nil),   // 20: objcache.record.v1.Decision
+	(*Result)(nil),     // 21: objcache.record.v1.Result
 	(*Allocation)(nil), // 22: objcache.record.v1.Allocation
 	nil,                // 23: objcache.record.v1.Inode.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
-	2,  // 1: objcache.record.v1.Entry.tx:type_name -> objcache.record.v1.TxID
-	3,  // 2: objcache.record.v1.Entry.rows:type_name -> objcache.record.v1.Row
-	15, // 3: objcache.record.v1.Entry.placed:type_name -> objcache.record.v1.Placed
-	17, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
-	23, // 5: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
-	5,  // 6: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
-	6,  // 7: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
-	7,  // 8: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
-	5,  // 9: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
-	8,  // 10: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
-	2,  // 11: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
-	10, // 12: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
-	11, // 13: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
-	13, // 14: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
-	2,  // 15: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
-	11, // 16: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
-	11, // 17: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
-	16, // 18: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
-	2,  // 19: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
-	3,  // 20: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
-	17, // 21: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
-	2,  // 22: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	3,  // 1: objcache.record.v1.Entry.tx:type_name -> objcache.record.v1.TxID
+	4,  // 2: objcache.record.v1.Entry.rows:type_name -> objcache.record.v1.Row
+	16, // 3: objcache.record.v1.Entry.placed:type_name -> objcache.record.v1.Placed
+	18, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
+	2,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
+	12, // 6: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
+	23, // 7: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
+	6,  // 8: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
+	7,  // 9: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
+	8,  // 10: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
+	6,  // 11: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
+	9,  // 12: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
+	3,  // 13: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
+	11, // 14: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
+	12, // 15: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
+	14, // 16: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
+	3,  // 17: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
+	12, // 18: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
+	12, // 19: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
+	17, // 20: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
+	3,  // 21: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
+	4,  // 22: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
+	18, // 23: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
+	16, // 24: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
+	2,  // 25: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
+	3,  // 26: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_server_record_record_proto_init() }
@@ -2244,7 +2293,7 @@ func file_server_record_record_proto_init() {
 	if File_server_record_record_proto != nil {
 		return
 	}
-	file_server_record_record_proto_msgTypes[2].OneofWrappers = []any{}
+	file_server_record_record_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -99,17 +99,6 @@ func HashChunk(k objcache.ChunkKey) uint64 {
 	return xxhash.Sum64(strconv.AppendInt(s, k.Offset(), 10))
 }
 
-// HashKey is the place of the row that orders requests on one key of external storage.
-func HashKey(bucket, key string) uint64 {
-	d := xxhash.New()
-	for _, s := range [...]string{"s3:", bucket, "/", key} {
-		if _, err := d.WriteString(s); err != nil {
-			panic(err) // a hash never fails
-		}
-	}
-	return d.Sum64()
-}
-
 // HashClient is the place of a client's session.
 func HashClient(c objcache.ClientID) uint64 {
 	return xxhash.Sum64String("client:" + strconv.FormatUint(uint64(c), 16))
@@ -149,3 +138,6 @@ func Diff(a, b *View) []Arc {
 	}
 	return arcs
 }
+
+// HashName hashes a name; the numbers of bucket directories come from it.
+func HashName(name string) uint64 { return xxhash.Sum64String(name) }

@@ -1,0 +1,56 @@
+package namespace
+
+import (
+	"context"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/ring"
+)
+
+// Path answers where a directory of this group stands in its bucket, and with a child who else owes external storage something under that name.
+func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
+	out := &rpc.PathReply{}
+	dir, err := f.OwnInode(ctx, objcache.Ino(r.GetIno()))
+	if err != nil {
+		return nil, err
+	}
+	out.Bucket = dir.GetBucket()
+	if len(dir.GetLinks()) == 0 {
+		return nil, objcache.Errorf(objcache.NotExist, "directory %d has no name any more", r.GetIno())
+	}
+	if up := dir.GetLinks()[0]; up.GetDir() != uint64(objcache.RootIno) {
+		above, err := f.Peers.Call(ctx, ring.HashInode(objcache.Ino(up.GetDir())), &rpc.Request{
+			Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: up.GetDir(), Child: up.GetName(), ChildIno: r.GetIno()}},
+		})
+		if err != nil {
+			return nil, err
+		}
+		out.Path, out.BlockedBy = above.GetPath().GetPath(), above.GetPath().GetBlockedBy()
+	}
+	if r.GetChild() == "" {
+		return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil
+	}
+	if out.Path != "" {
+		out.Path += "/"
+	}
+	out.Path += r.GetChild()
+	row, err := meta.Entry(f.Group.DB(), objcache.Ino(r.GetIno()), r.GetChild())
+	if err != nil {
+		return nil, err
+	}
+	out.ChildNow, out.Children, out.Marker = row.GetIno(), dir.GetDir().GetChildren(), dir.GetDir().GetMarker()
+	for _, d := range row.GetDebts() {
+		switch {
+		case d.GetIno() == r.GetChildIno():
+			out.Owes = true
+		case d.GetDir():
+			out.BlockedBy = append(out.BlockedBy, d.GetIno())
+		default:
+			out.Debtors = append(out.Debtors, d.GetIno())
+			out.DebtEtags = append(out.DebtEtags, d.GetEtag())
+		}
+	}
+	return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil
+}

@@ -1,0 +1,94 @@
+// Package transfer moves names and bytes between a group and external storage: it lists directories, fetches clean bytes and persists
+// what is dirty. It promises that a reader gets the bytes of the version it asked for or an error, never zeros for bytes that are
+// missing, and that an object is written whole or not at all and never over another file's only copy. It does not know FUSE, nor
+// how a transaction commits.
+package transfer
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/external"
+	"github.com/objcache/objcache/server/group"
+	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/record"
+)
+
+// Clean keeps bytes that are the same in external storage and may go at any time; package chunk implements it.
+type Clean interface {
+	ReadClean(k objcache.ChunkKey, tag string, off int64, p []byte) (bool, error)
+	Fill(k objcache.ChunkKey, tag string, off int64, p []byte) error
+}
+
+// Peers asks the owner of a place on the ring.
+type Peers interface {
+	Call(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error)
+}
+
+// Config is what a group's transfers are made of.
+type Config struct {
+	Group  *group.Group
+	Clean  Clean
+	Peers  Peers
+	Stores map[string]external.Store // by dirName
+	Logger *slog.Logger
+
+	FlushInterval time.Duration // a dirty file is in external storage after about this long; 60 s
+	ExternalTTL   time.Duration // how old names and ETags may be; 5 s
+	Workers       int           // files persisted at the same time
+	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
+	Defaults      namespace.Defaults
+	Node          string // names conflict copies
+}
+
+// Transfer serves one group.
+type Transfer struct {
+	cfg     Config
+	bases   bases
+	flights flights
+	loads   loads
+	persist persisting
+	now     func() time.Time
+}
+
+// New makes the transfers of a group; Run persists in the background.
+func New(cfg Config) *Transfer {
+	if cfg.Workers == 0 {
+		cfg.Workers = 16
+	}
+	t := &Transfer{cfg: cfg, now: time.Now}
+	t.bases.mu.known = map[objcache.Ino]known{}
+	t.flights.init()
+	t.loads.mu.running = map[objcache.Ino]*load{}
+	t.loads.mu.skipped = map[objcache.Ino]time.Time{}
+	t.persist.init(cfg.Workers)
+	return t
+}
+
+func (t *Transfer) store(bucket string) (external.Store, error) {
+	s, ok := t.cfg.Stores[bucket]
+	if !ok {
+		return nil, objcache.Errorf(objcache.IO, "no bucket is configured for %q", bucket)
+	}
+	return s, nil
+}
+
+// bases remembers the objects that files' clean bytes come from, by the version they were asked for.
+type bases struct {
+	mu struct {
+		sync.Mutex
+		known map[objcache.Ino]known
+	}
+}
+
+type known struct {
+	version uint64
+	bucket  string
+	base    *record.Base
+}
+
+const maxBases = 1 << 16
