@@ -19,18 +19,12 @@ type Backend interface {
 	Statfs(ctx context.Context) (objcache.Statfs, error)
 }
 
-// Credentials say on whose behalf a name is made.
-type Credentials struct {
-	UID, GID uint32
-}
-
-// NewNode describes an inode to make.
-type NewNode struct {
-	Mode   uint32 // type and permission bits, umask applied
-	Rdev   uint32
-	Target string // of a symlink
-	Credentials
-}
+// The vocabulary of the seam is the root package's, so that the cluster's side need not import this one.
+type (
+	Credentials = objcache.Credentials
+	NewNode     = objcache.NewNode
+	Flush       = objcache.Flush
+)
 
 // Names are the operations on directories.
 type Names interface {
@@ -79,15 +73,4 @@ type Bytes interface {
 	Append(ctx context.Context, ino objcache.Ino, p []byte, mtime time.Time) (off int64, a objcache.Attr, err error)
 	// Sync is called by fsync(2) after Flush, and by close(2) too, when the cluster's upload mode wants the object in S3 then; otherwise it returns at once.
 	Sync(ctx context.Context, ino objcache.Ino, closing bool) error
-}
-
-// Flush is one commit of a file's new bytes.
-type Flush struct {
-	Ino objcache.Ino
-	// Dirty was never given to Stage (or changed since); Staged was. Flush stages Dirty itself, and Staged again if an owner lost it.
-	Dirty, Staged []objcache.Range
-	Src           io.ReaderAt // the bytes of both, by offset in the file
-	// Size is the file's size after the flush if Extend finds the committed size smaller; a flush never makes a file shorter (Setattr does).
-	Size  int64
-	Mtime time.Time
 }

@@ -1,0 +1,30 @@
+package objcache
+
+import (
+	"io"
+	"time"
+)
+
+// Credentials say on whose behalf a name is made.
+type Credentials struct {
+	UID, GID uint32
+}
+
+// NewNode describes an inode to make.
+type NewNode struct {
+	Mode   uint32 // type and permission bits, umask applied
+	Rdev   uint32
+	Target string // of a symlink
+	Credentials
+}
+
+// Flush is one commit of a file's new bytes.
+type Flush struct {
+	Ino Ino
+	// Dirty was never given to Stage (or changed since); Staged was. A flush stages Dirty itself, and Staged again if an owner lost it.
+	Dirty, Staged []Range
+	Src           io.ReaderAt // the bytes of both, by offset in the file
+	// Size is how long the file is at least afterwards, in bytes; a flush never makes a file shorter (Setattr does).
+	Size  int64
+	Mtime time.Time
+}

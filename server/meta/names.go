@@ -1,0 +1,173 @@
+package meta
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/record"
+)
+
+func decode(b []byte, m proto.Message) error {
+	if err := proto.Unmarshal(b, m); err != nil {
+		return objcache.Errorf(objcache.Invalid, "decode %T: %w", m, err)
+	}
+	return nil
+}
+
+func debtOf(d *rpc.Debt) *record.Debt {
+	return &record.Debt{Ino: d.GetIno(), Key: d.GetKey(), Etag: d.GetEtag(), Dir: d.GetDir()}
+}
+
+func isDirMode(mode uint32) bool { return mode&objcache.ModeMask == objcache.ModeDir }
+
+// addEntry gives a name to an inode, possibly taking it from another.
+func (e *Eval) addEntry(s *rpc.AddEntry) error {
+	dir, err := e.directory(s.GetDir())
+	if err != nil {
+		return err
+	}
+	row, err := Entry(e.b, objcache.Ino(s.GetDir()), s.GetName())
+	if err != nil {
+		return err
+	}
+	live := row.GetIno() != 0
+	switch {
+	case s.GetExpect() == 0 && live:
+		return objcache.Errorf(objcache.Exist, "name %q in directory %d", s.GetName(), s.GetDir())
+	case s.GetExpect() != 0 && row.GetIno() != s.GetExpect():
+		return objcache.Errorf(objcache.Conflict, "name %q in directory %d is now inode %d", s.GetName(), s.GetDir(), row.GetIno())
+	}
+	if row == nil {
+		row = &record.DirEntry{}
+	}
+	if live && isDirMode(row.GetMode()) {
+		dir.Nlink--
+	}
+	if !live {
+		dir.Dir.Children++
+		dir.Dir.NextCookie++
+		row.Cookie = dir.Dir.NextCookie
+		if err := e.b.Set(CookieKey(objcache.Ino(s.GetDir()), row.GetCookie()), []byte(s.GetName()), nil); err != nil {
+			return err
+		}
+	}
+	if isDirMode(s.GetMode()) {
+		dir.Nlink++
+	}
+	if s.GetDebt() != nil {
+		row.Debts = append(row.Debts, debtOf(s.GetDebt()))
+	}
+	row.Ino, row.Mode = s.GetIno(), s.GetMode()&objcache.ModeMask
+	row.Etag, row.Size, row.Modified = "", 0, 0
+	row.Changed = e.applied + 1
+	return e.putChangedDir(dir, row, s.GetName(), s.GetNow())
+}
+
+func (e *Eval) putChangedDir(dir *record.Inode, row *record.DirEntry, name string, now int64) error {
+	dir.Mtime, dir.Ctime = max(now, dir.GetMtime()), max(now, dir.GetCtime())
+	if err := e.Put(EntryKey(objcache.Ino(dir.GetIno()), name), row); err != nil {
+		return err
+	}
+	return e.putOwing(dir, now)
+}
+
+// removeEntry takes a name away. While external storage may still hold or list an object of that name, a tombstone stays.
+func (e *Eval) removeEntry(s *rpc.RemoveEntry) error {
+	dir, err := e.directory(s.GetDir())
+	if err != nil {
+		return err
+	}
+	row, err := Entry(e.b, objcache.Ino(s.GetDir()), s.GetName())
+	if err != nil {
+		return err
+	}
+	if row.GetIno() != s.GetExpect() {
+		return objcache.Errorf(objcache.Conflict, "name %q in directory %d is now inode %d", s.GetName(), s.GetDir(), row.GetIno())
+	}
+	if isDirMode(row.GetMode()) {
+		dir.Nlink--
+	}
+	dir.Dir.Children--
+	if err := e.Delete(CookieKey(objcache.Ino(s.GetDir()), row.GetCookie())); err != nil {
+		return err
+	}
+	if s.GetDebt() != nil {
+		row.Debts = append(row.Debts, debtOf(s.GetDebt()))
+	}
+	row.Ino, row.Mode, row.Cookie, row.Etag, row.Size, row.Modified = 0, 0, 0, "", 0, 0
+	row.Changed = e.applied + 1
+	dir.Mtime, dir.Ctime = max(s.GetNow(), dir.GetMtime()), max(s.GetNow(), dir.GetCtime())
+	if err := e.putTombstone(objcache.Ino(s.GetDir()), s.GetName(), row); err != nil {
+		return err
+	}
+	return e.putOwing(dir, s.GetNow())
+}
+
+// putTombstone keeps a row without an inode only as long as it protects something: a debt, or a listing that began before.
+func (e *Eval) putTombstone(dir objcache.Ino, name string, row *record.DirEntry) error {
+	if len(row.GetDebts()) == 0 && !e.facts.Listing(dir) {
+		return e.Delete(EntryKey(dir, name))
+	}
+	return e.Put(EntryKey(dir, name), row)
+}
+
+// settleEntry tells a directory what external storage now holds for one of its names: the object of ino, or nothing of it any more.
+func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
+	dir := objcache.Ino(s.GetDir())
+	row, err := Entry(e.b, dir, s.GetName())
+	if err != nil || row == nil {
+		return err
+	}
+	before := len(row.GetDebts())
+	row.Debts = slices.DeleteFunc(row.Debts, func(d *record.Debt) bool {
+		return d.GetIno() == s.GetIno() || !s.GetGone() && d.GetKey() == s.GetKey()
+	})
+	current := !s.GetGone() && row.GetIno() == s.GetIno()
+	if !current && len(row.GetDebts()) == before {
+		return nil
+	}
+	row.Changed = e.applied + 1
+	if current {
+		row.Etag, row.Size, row.Modified = s.GetEtag(), s.GetSize(), s.GetModified()
+	}
+	if row.GetIno() == 0 {
+		return e.putTombstone(dir, s.GetName(), row)
+	}
+	return e.Put(EntryKey(dir, s.GetName()), row)
+}
+
+// killDir takes the last name of a directory away; it must be empty, and known to be.
+func (e *Eval) killDir(s *rpc.KillDir) error {
+	dir, err := e.directory(s.GetIno())
+	if err != nil {
+		return err
+	}
+	if dir.GetDir().GetChildren() > 0 {
+		return objcache.Errorf(objcache.NotEmpty, "directory %d", s.GetIno())
+	}
+	if !dir.GetDir().GetComplete() {
+		return objcache.Errorf(objcache.Conflict, "directory %d is not loaded", s.GetIno())
+	}
+	owing, err := e.hasRows(objcache.Ino(s.GetIno()))
+	if err != nil {
+		return err
+	}
+	dir.Nlink, dir.Ctime, dir.Dead = 0, s.GetNow(), true
+	if !owing && !dir.GetDir().GetMarker() && dir.GetDir().GetShadow() == 0 && dir.GetIntent() == nil && len(dir.GetTrash()) == 0 {
+		return e.deleteInode(dir)
+	}
+	return e.putOwing(dir, s.GetNow())
+}
+
+// hasRows reports whether a directory has rows of entries, tombstones included.
+func (e *Eval) hasRows(dir objcache.Ino) (bool, error) {
+	found := false
+	err := ScanEntries(e.b, dir, "", func(string, *record.DirEntry) (bool, error) {
+		found = true
+		return false, nil
+	})
+	return found, err
+}
