@@ -107,7 +107,7 @@ $(VERSITYGW):
 
 $(MINIO):
 	@mkdir -p $(@D)
-	cd hack/minio && go build -tags kqueue -o $@.tmp github.com/minio/minio && mv $@.tmp $@
+	cd hack/minio && go build -o $@.tmp github.com/minio/minio && mv $@.tmp $@
 
 .PHONY: clean
 clean: ## Remove what was built in the checkout
