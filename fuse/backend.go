@@ -21,9 +21,12 @@ type Backend interface {
 
 // The vocabulary of the seam is the root package's, so that the cluster's side need not import this one.
 type (
+	// Credentials are the vocabulary's.
 	Credentials = objcache.Credentials
-	NewNode     = objcache.NewNode
-	Flush       = objcache.Flush
+	// NewNode is the vocabulary's.
+	NewNode = objcache.NewNode
+	// Flush is the vocabulary's.
+	Flush = objcache.Flush
 )
 
 // Names are the operations on directories.

@@ -1,0 +1,37 @@
+// Command objcache is the user's program: it runs servers and mounts and talks to them. Each command has a file of
+// its own that only wires packages together. It does not know how any of them works.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newRoot().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "objcache:", err)
+		os.Exit(1)
+	}
+}
+
+// newRoot returns the program's command tree. Errors are printed by main, once, without the usage text.
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "objcache",
+		Short:         "An elastic POSIX filesystem over S3 buckets",
+		Version:       buildVersion(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.AddCommand(newVersion())
+	return root
+}
