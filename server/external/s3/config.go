@@ -65,8 +65,10 @@ func newClient(ctx context.Context, c Config) (*s3.Client, error) {
 		return nil, err
 	}
 	opts := []func(*config.LoadOptions) error{
-		// The SDK's own client type, because AWS_CA_BUNDLE works with no other.
-		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { tune(t, roots, c.responseTimeout()) })),
+		// The SDK's own client type, because AWS_CA_BUNDLE works with no other. Its read timeout is off: it would also end
+		// an upload that takes longer, while nobody waits for an answer.
+		config.WithHTTPClient(awshttp.NewBuildableClient().WithReadTimeout(0).
+			WithTransportOptions(func(t *http.Transport) { tune(t, roots, c.responseTimeout()) })),
 		config.WithRetryer(func() aws.Retryer { return aws.NopRetryer{} }), // retries are external.Retry's
 	}
 	if c.Region != "" {
