@@ -70,7 +70,8 @@ func (s *suite) listPages() {
 	for _, size := range []int{1, 5, 22, 23, 24, 1000} {
 		keys, _, pages := s.listAll(external.ListRequest{Prefix: s.dir, MaxKeys: size})
 		s.same(fmt.Sprintf("pages of %d", size), keys, slices.Clone(names)...)
-		if want := (len(names) + size - 1) / size; pages != want {
+		// A store may find out only with an empty page that there is no more.
+		if want := (len(names) + size - 1) / size; pages != want && pages != want+1 {
 			s.Errorf("pages of %d: %d of them, want %d", size, pages, want)
 		}
 	}

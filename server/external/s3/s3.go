@@ -53,9 +53,10 @@ func (s *Store) CreateBucket(ctx context.Context) error {
 func (s *Store) Capabilities() external.Capabilities { return *s.caps.Load() }
 
 // Probe finds what the store honours, with keys under prefix that are removed again, and remembers it for Capabilities.
-// In a bucket that cannot be written it finds nothing and is no error. Errors: Unavailable, Interrupted.
+// In a bucket that cannot be written it finds nothing and is no error. Its requests are retried. Errors: Unavailable,
+// Interrupted.
 func (s *Store) Probe(ctx context.Context, prefix string) (external.Capabilities, error) {
-	caps, err := external.Probe(ctx, s, prefix)
+	caps, err := external.Probe(ctx, external.Retry(s, external.RetryConfig{}), prefix)
 	if err != nil {
 		return external.Capabilities{}, err
 	}
