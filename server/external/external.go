@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Object is what the store says of one key. Meta is set by Head and Get only (a listing has none); keys are lower case.
+// Object is what the store says of one key. Meta is set by Head and Get only (a listing has none); its keys are lower case,
+// its values printable ASCII (a write with others is Invalid).
 type Object struct {
 	Key      string
 	Size     int64
@@ -41,6 +42,8 @@ type Condition struct {
 }
 
 // Body is what a write sends: it can be read again from its beginning for a retry. Size is its length in bytes.
+// The store seeks it to 0 at every attempt and does not touch it after it has returned. *bytes.Reader and
+// *io.SectionReader are bodies.
 type Body interface {
 	io.ReadSeeker
 	Size() int64
@@ -61,13 +64,16 @@ type Upload struct {
 
 // Reader reads names and bytes. All of it may be retried.
 //
-// Errors: NotExist only for a 404; Permission for 403 and bad keys; Precondition for 412; Unavailable once the retries for
-// 5xx, timeouts, resets and short bodies are used up; IO for anything the store answers that makes no sense.
+// Errors: NotExist only for a 404 of a key; Permission for 403 and bad credentials; Precondition for 412; Unavailable once the
+// retries for 5xx, timeouts, resets and short bodies are used up; Invalid for a request no store can take (an empty key); IO
+// for anything the store answers that makes no sense, and for a bucket that does not exist.
 type Reader interface {
 	List(ctx context.Context, r ListRequest) (Page, error)
 	Head(ctx context.Context, key string) (Object, error)
-	// Get reads length bytes from off (length < 0: to the end). With ifMatch set the bytes are of that ETag or the error is
-	// Precondition. The body fails with io.ErrUnexpectedEOF when the store sends less than it announced.
+	// Get reads length bytes from off, fewer if the object ends before (length < 0: to the end). A length of 0, and an off at
+	// or behind the end other than (0, -1), are Invalid. With ifMatch set the bytes are of that ETag or the error is
+	// Precondition. Object.Size is the whole object's. The body fails with io.ErrUnexpectedEOF (of kind Unavailable) when the
+	// store sends less than it announced.
 	Get(ctx context.Context, key string, off, length int64, ifMatch string) (io.ReadCloser, Object, error)
 }
 
@@ -88,6 +94,7 @@ type Multipart interface {
 	CopyPart(ctx context.Context, key, id string, number int32, src string, off, length int64, srcETag string) (etag string, err error)
 	// CompleteUpload makes the parts the object. NoUpload means the store does not know the upload (any more): Head decides.
 	CompleteUpload(ctx context.Context, key, id string, parts []Part, c Condition) (etag string, err error)
+	// AbortUpload makes sure that the upload cannot complete any more (it may have before); an unknown one is success.
 	AbortUpload(ctx context.Context, key, id string) error
 	// ListUploads lists uploads of exactly this key.
 	ListUploads(ctx context.Context, key string) ([]Upload, error)
