@@ -18,6 +18,7 @@ const (
 	wayCached way = iota
 	wayDirect     // every read(2) and write(2) is a request; mixes with the others
 	wayPass       // the kernel reads the backing file itself
+	wayBeside     // as direct, on a node with passthrough opens: the kernel wants the backing file named there as well
 	wayRetry      // ESTALE: the kernel looks the name up again and gets a node that fits
 )
 
@@ -78,7 +79,7 @@ func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool
 	n.sent = c.Version()
 	switch {
 	case direct:
-		d.way = wayDirect
+		d.way = t.directLocked(n, mayRetry)
 	case pass:
 		d.way = t.passLocked(fs, n, c, mayRetry)
 	default:
@@ -99,8 +100,23 @@ func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool
 		}
 	case wayDirect:
 		d.flags = fuse.FOPEN_DIRECT_IO
+	case wayBeside:
+		n.pass++
+		d.flags, d.backing = fuse.FOPEN_DIRECT_IO|fuse.FOPEN_PASSTHROUGH, n.backing
 	}
 	return d
+}
+
+// directLocked chooses for who must not use pages.
+func (t *nodeTable) directLocked(n *node, mayRetry bool) way {
+	switch {
+	case n.pass == 0:
+		return wayDirect
+	case mayRetry:
+		t.turnLocked(n.in, func(o *node) bool { return o.pass == 0 })
+		return wayRetry
+	}
+	return wayBeside
 }
 
 // mayPass reports whether readers may be given the backing file: all of it is here and nobody on this node writes it.
@@ -130,7 +146,7 @@ func (t *nodeTable) passLocked(fs *FS, n *node, c *cache.File, mayRetry bool) wa
 	case n.pass == 0:
 		return wayCached
 	}
-	return wayDirect
+	return wayBeside
 }
 
 // cachedLocked chooses for a writer, or a reader of a file that is not complete. Only one node of an inode has pages in use.
@@ -146,7 +162,7 @@ func (t *nodeTable) cachedLocked(n *node, mayRetry bool) way {
 		t.turnLocked(n.in, func(o *node) bool { return o.pass == 0 && (o.cached > 0 || !elsewhere) })
 		return wayRetry
 	}
-	return wayDirect
+	return t.directLocked(n, false)
 }
 
 // turnLocked makes a node that fits the one that lookups answer: an existing one, else a fresh one.
@@ -184,7 +200,7 @@ func (fs *FS) leave(h *handle) {
 	switch h.way {
 	case wayCached:
 		h.n.cached--
-	case wayPass:
+	case wayPass, wayBeside:
 		h.n.pass--
 		if h.n.pass == 0 {
 			if s := fs.server.Load(); s != nil {

@@ -113,6 +113,20 @@ func slice(src io.ReaderAt, r objcache.Range) ([]byte, error) {
 
 // Flush commits dirty bytes from Src and staged bytes from what was staged.
 func (b *Backend) Flush(ctx context.Context, f fuse.Flush) (objcache.Attr, error) {
+	a, err := b.flush(ctx, f)
+	if err != nil {
+		return a, err
+	}
+	b.c.mu.Lock()
+	after := b.c.after
+	b.c.mu.Unlock()
+	if after != nil {
+		err = after(ctx, "Flush", f.Ino)
+	}
+	return a, err
+}
+
+func (b *Backend) flush(ctx context.Context, f fuse.Flush) (objcache.Attr, error) {
 	var fresh [][]byte
 	for _, r := range f.Dirty {
 		p, err := slice(f.Src, r)
@@ -148,6 +162,9 @@ func (b *Backend) apply(i *inode, f fuse.Flush, fresh [][]byte) error {
 		var have cache.Ranges
 		for _, st := range b.staged[f.Ino] { // oldest first
 			cut := want.Intersect(st.r)
+			if cut.Len == 0 {
+				continue
+			}
 			copy(i.data[cut.Off:cut.End()], st.p[cut.Off-st.r.Off:])
 			have = have.Add(cut)
 		}

@@ -20,11 +20,26 @@ type Cluster struct {
 	clock  time.Time
 
 	// Discard makes the cluster forget bytes (reads give zeros), for benchmarks. Set it before the first use.
-	Discard bool
-	// Hook, when set, is asked before each call of a Backend, by the method's name, and may fail or delay it.
-	Hook func(ctx context.Context, op string, ino objcache.Ino) error
+	Discard       bool
+	before, after Hook
+	calls         map[string]int
+}
 
-	calls map[string]int
+// Hook is told of a call of a Backend, by the method's name, and may delay it or make it fail.
+type Hook func(ctx context.Context, op string, ino objcache.Ino) error
+
+// SetHook has h called before each call does anything; nil ends that.
+func (c *Cluster) SetHook(h Hook) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = h
+}
+
+// SetAfter has h called when a Flush is committed and before its answer; an error is a lost answer. Nil ends that.
+func (c *Cluster) SetAfter(h Hook) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after = h
 }
 
 type inode struct {
@@ -104,7 +119,7 @@ var _ fuse.Backend = (*Backend)(nil)
 func (b *Backend) enter(ctx context.Context, op string, ino objcache.Ino) error {
 	b.c.mu.Lock()
 	b.c.calls[op]++
-	hook := b.c.Hook
+	hook := b.c.before
 	b.c.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err

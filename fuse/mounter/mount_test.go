@@ -17,6 +17,8 @@ import (
 // unmountDeadline bounds every unmount of a test.
 const unmountDeadline = 20 * time.Second
 
+var discard = slog.New(slog.DiscardHandler)
+
 type mount struct {
 	*mounter.Live
 	dir     string
@@ -38,7 +40,7 @@ func mountOn(t testing.TB, c *fusetest.Cluster, change ...func(*mounter.Config))
 		t.Fatal(err)
 	}
 	b := c.Backend()
-	log := slog.New(slog.DiscardHandler)
+	log := discard
 	if testing.Verbose() {
 		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
