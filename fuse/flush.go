@@ -1,0 +1,136 @@
+package fuse
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"github.com/objcache/objcache"
+)
+
+// Flush is called once for every close(2) of a writable descriptor, its duplicates included: what was written is committed, or the close fails.
+func (fs *FS) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	return fs.commit(cancel, in.Fh, true)
+}
+
+// Fsync is fsync(2) and fdatasync(2).
+func (fs *FS) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	return fs.commit(cancel, in.Fh, false)
+}
+
+func (fs *FS) commit(cancel <-chan struct{}, fh uint64, closing bool) fuse.Status {
+	ctx, done := fs.begin(cancel)
+	defer done()
+	h, err := fs.handles.get(fh)
+	if err != nil {
+		return status(err)
+	}
+	if err := h.f.flush(ctx); err != nil {
+		return status(err)
+	}
+	if closing && !h.writable() {
+		return fuse.OK
+	}
+	return status(fs.backend.Sync(ctx, h.f.ino, closing))
+}
+
+// flush commits what is pending. A failure leaves everything pending: the next close or fsync of any descriptor tries again and says so again.
+func (f *content) flush(ctx context.Context) error {
+	if !f.pending().Due() {
+		return nil
+	}
+	unlock, err := f.ranges.lock(ctx, wholeFile)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return f.flushLocked(ctx)
+}
+
+// flushLocked is flush for a caller that holds the whole range: no byte changes meanwhile and no stage is on its way.
+func (f *content) flushLocked(ctx context.Context) error {
+	c := f.hold()
+	defer f.fs.store.Release(c)
+	p := c.Pending()
+	if !p.Due() {
+		return nil
+	}
+	a, err := f.fs.backend.Flush(ctx, Flush{Ino: f.ino, Dirty: p.Dirty, Staged: p.Staged, Src: c.Raw(), Size: p.Size, Mtime: p.Mtime})
+	if err != nil {
+		f.fs.count.flushErrors.Add(1)
+		return err
+	}
+	f.fs.count.flushes.Add(1)
+	f.mu.Lock()
+	f.mu.stream = stream{}
+	f.mu.Unlock()
+	from := c.Version()
+	if a.Version != from+1 || a.Size != p.Size {
+		// Another mount changed the file since: what is cached below our writes is not what is below them in the cluster.
+		c.Commit(a.Version, p.Size)
+		return f.replaceLocked(a)
+	}
+	c.Commit(a.Version, a.Size)
+	f.fs.nodes.committed(f.ino, from, a.Version)
+	f.setAttr(a)
+	return nil
+}
+
+// lingerOn flushes in the background what came after the last close, and keeps trying until it succeeds or the file is gone.
+func (f *content) lingerOn() {
+	f.mu.Lock()
+	on := f.mu.linger
+	f.mu.linger = true
+	f.mu.Unlock()
+	if on {
+		return
+	}
+	f.fs.contents.hold(f)
+	f.fs.background(func() {
+		defer f.fs.contents.release(f)
+		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 30*time.Second) {
+			err := f.flush(f.fs.ctx)
+			if err == nil || f.fs.ctx.Err() != nil {
+				break
+			}
+			if errors.Is(err, objcache.NotExist) || errors.Is(err, objcache.Stale) {
+				f.fs.log.Error("writes to a file that no longer exists were dropped", "ino", f.ino, "err", err)
+				f.forgetWrites()
+				break
+			}
+			f.fs.log.Error("a flush after the last close failed and is tried again", "ino", f.ino, "in", wait, "err", err)
+			t := time.NewTimer(wait)
+			select {
+			case <-t.C:
+			case <-f.fs.ctx.Done():
+				t.Stop()
+			}
+		}
+		f.mu.Lock()
+		f.mu.linger = false
+		f.mu.Unlock()
+	})
+}
+
+func (f *content) forgetWrites() {
+	c := f.hold()
+	defer f.fs.store.Release(c)
+	f.fs.store.Remove(c)
+	c.Commit(c.Version(), c.Size())
+}
+
+// drain flushes every content until ctx ends.
+func (t *contents) drain(ctx context.Context) error {
+	var all []error
+	for _, f := range t.all() {
+		if f.hasCache() {
+			if err := f.flush(ctx); err != nil {
+				all = append(all, objcache.Errorf(objcache.KindOf(err), "flush inode %d: %w", f.ino, err))
+			}
+		}
+		t.release(f)
+	}
+	return errors.Join(all...)
+}

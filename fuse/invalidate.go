@@ -1,0 +1,103 @@
+package fuse
+
+import (
+	"sync"
+
+	"github.com/objcache/objcache"
+)
+
+// invalidator tells the kernel that pages are out of date. Only its one goroutine does so, with no lock held and after the new bytes and size are
+// published: INVAL_INODE waits for reads in flight, which may wait for this process.
+type invalidator struct {
+	fs *FS
+
+	mu   sync.Mutex
+	due  map[objcache.Ino]uint64 // version that replaced the pages
+	wake chan struct{}
+	done chan struct{}
+	quit chan struct{}
+	once sync.Once
+}
+
+func newInvalidator(fs *FS) *invalidator {
+	v := &invalidator{fs: fs, due: make(map[objcache.Ino]uint64), wake: make(chan struct{}, 1), done: make(chan struct{}), quit: make(chan struct{})}
+	go v.run()
+	return v
+}
+
+// changed asks for the pages and attributes of an inode to be dropped. It does not wait; inodes that are due already are not queued twice.
+func (v *invalidator) changed(ino objcache.Ino, version uint64) {
+	v.mu.Lock()
+	v.due[ino] = version
+	v.mu.Unlock()
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+// attributes drops cached attributes of a node only, at once. That form of INVAL_INODE never blocks, so an open may call it.
+func (v *invalidator) attributes(id uint64) {
+	if s := v.fs.server.Load(); s != nil {
+		s.InodeNotify(id, -1, 0)
+	}
+}
+
+func (v *invalidator) run() {
+	defer close(v.done)
+	for {
+		select {
+		case <-v.quit:
+			return
+		case <-v.wake:
+		}
+		v.mu.Lock()
+		due := v.due
+		v.due = make(map[objcache.Ino]uint64)
+		v.mu.Unlock()
+		for ino, version := range due {
+			v.drop(ino, version)
+		}
+	}
+}
+
+func (v *invalidator) drop(ino objcache.Ino, version uint64) {
+	s := v.fs.server.Load()
+	if s == nil {
+		return
+	}
+	for _, id := range v.fs.nodes.stalePages(ino, version) {
+		s.InodeNotify(id, 0, 0)
+		v.fs.count.invalidations.Add(1)
+	}
+}
+
+// stalePages returns the nodes whose pages may be of another version and marks them as dropped.
+func (t *nodeTable) stalePages(ino objcache.Ino, version uint64) []uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in := t.byIno[ino]
+	if in == nil {
+		return nil
+	}
+	var ids []uint64
+	for _, n := range in.nodes {
+		if n.hasPages && n.pages != version {
+			ids = append(ids, n.id)
+			n.pages, n.hasPages = version, n.cached > 0
+		}
+	}
+	return ids
+}
+
+// stop ends the worker. It does not wait for a notification that the kernel holds back: unmounting ends that.
+func (v *invalidator) stop() { v.once.Do(func() { close(v.quit) }) }
+
+// misplaced drops the pages and the size of a node whose kernel put an append elsewhere than the cluster did.
+func (v *invalidator) misplaced(n *node) {
+	v.fs.nodes.mu.Lock()
+	n.pages, n.hasPages = 0, true
+	ino := n.in.ino
+	v.fs.nodes.mu.Unlock()
+	v.changed(ino, 1<<63)
+}

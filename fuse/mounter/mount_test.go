@@ -1,0 +1,87 @@
+//go:build integration
+
+package mounter_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/objcache/objcache/fuse/fusetest"
+	"github.com/objcache/objcache/fuse/mounter"
+)
+
+// unmountDeadline bounds every unmount of a test.
+const unmountDeadline = 20 * time.Second
+
+var discard = slog.New(slog.DiscardHandler)
+
+type mount struct {
+	*mounter.Live
+	dir     string
+	cache   string
+	backend *fusetest.Backend
+	ended   bool
+}
+
+// mountOn mounts a cluster; the test unmounts it at its end, also when it fails.
+func mountOn(t testing.TB, c *fusetest.Cluster, change ...func(*mounter.Config)) *mount {
+	t.Helper()
+	base := t.TempDir()
+	cfg := mounter.Default()
+	cfg.Mountpoint, cfg.CacheDir = filepath.Join(base, "mnt"), filepath.Join(base, "cache")
+	for _, f := range change {
+		f(&cfg)
+	}
+	if err := os.MkdirAll(cfg.Mountpoint, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b := c.Backend()
+	log := discard
+	if testing.Verbose() {
+		log = slog.New(slog.NewTextHandler(os.Stderr, nil))
+	}
+	l, err := mounter.Mount(t.Context(), cfg, b, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &mount{Live: l, dir: cfg.Mountpoint, cache: cfg.CacheDir, backend: b}
+	t.Cleanup(func() {
+		if err := m.end(); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return m
+}
+
+func (m *mount) end() error {
+	if m.ended {
+		return nil
+	}
+	m.ended = true
+	ctx, cancel := context.WithTimeout(context.Background(), unmountDeadline)
+	defer cancel()
+	return m.Unmount(ctx)
+}
+
+func (m *mount) path(name string) string { return filepath.Join(m.dir, name) }
+
+// within fails the test when cond does not come true in time.
+func within(t testing.TB, d time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(d); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within %v", what, d)
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
