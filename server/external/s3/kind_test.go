@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/server/external"
 )
@@ -167,9 +168,24 @@ func TestKind_EmptyKeyNeverReachesTheBucket(t *testing.T) {
 }
 
 func TestKind_CredentialsOutOfReachMayComeBack(t *testing.T) {
-	if k := kindOf(fmt.Errorf("sts: %w", io.ErrUnexpectedEOF)); k != objcache.Unavailable {
-		t.Errorf("got %v", k)
+	for _, c := range []struct {
+		err  error
+		want objcache.Kind
+	}{
+		{fmt.Errorf("sts: %w", io.ErrUnexpectedEOF), objcache.Unavailable},
+		{fmt.Errorf("sts: %w", context.DeadlineExceeded), objcache.Unavailable},
+		{errors.New("no credentials in the chain"), objcache.Permission},
+	} {
+		p := classifyCredentials(aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{}, c.err
+		}))
+		if _, err := p.Retrieve(t.Context()); objcache.KindOf(err) != c.want {
+			t.Errorf("%v: got %v, want %v", c.err, err, c.want)
+		}
 	}
+}
+
+func TestKind_WhatNobodyKnowsIsIO(t *testing.T) {
 	if k := kindOf(errors.New("of no kind at all")); k != objcache.IO {
 		t.Errorf("got %v", k)
 	}
