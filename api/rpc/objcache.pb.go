@@ -3110,7 +3110,7 @@ func (x *PathReply) GetMarker() bool {
 type PersistRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
-	Recursive     bool                   `protobuf:"varint,2,opt,name=recursive,proto3" json:"recursive,omitempty"`
+	Marker        bool                   `protobuf:"varint,2,opt,name=marker,proto3" json:"marker,omitempty"` // a directory: its marker only, also if nothing else is owed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3152,9 +3152,9 @@ func (x *PersistRequest) GetIno() uint64 {
 	return 0
 }
 
-func (x *PersistRequest) GetRecursive() bool {
+func (x *PersistRequest) GetMarker() bool {
 	if x != nil {
-		return x.Recursive
+		return x.Marker
 	}
 	return false
 }
@@ -6178,6 +6178,8 @@ type ViewReply struct {
 	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	Upload        string                 `protobuf:"bytes,4,opt,name=upload,proto3" json:"upload,omitempty"` // background, onFsync or onClose
+	Cluster       string                 `protobuf:"bytes,5,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6231,6 +6233,20 @@ func (x *ViewReply) GetMembers() []*Member {
 		return x.Members
 	}
 	return nil
+}
+
+func (x *ViewReply) GetUpload() string {
+	if x != nil {
+		return x.Upload
+	}
+	return ""
+}
+
+func (x *ViewReply) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
 }
 
 type StatusRequest struct {
@@ -6772,10 +6788,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\tchild_now\x18\x06 \x01(\x04R\bchildNow\x12\x12\n" +
 	"\x04owes\x18\a \x01(\bR\x04owes\x12\x1a\n" +
 	"\bchildren\x18\b \x01(\x04R\bchildren\x12\x16\n" +
-	"\x06marker\x18\t \x01(\bR\x06marker\"@\n" +
+	"\x06marker\x18\t \x01(\bR\x06marker\":\n" +
 	"\x0ePersistRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x1c\n" +
-	"\trecursive\x18\x02 \x01(\bR\trecursive\"$\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x16\n" +
+	"\x06marker\x18\x02 \x01(\bR\x06marker\"$\n" +
 	"\fPersistReply\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\"\xaa\x02\n" +
 	"\x11UploadPartRequest\x12\x10\n" +
@@ -7036,11 +7052,13 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
-	"\x06weight\x18\x04 \x01(\rR\x06weight\"n\n" +
+	"\x06weight\x18\x04 \x01(\rR\x06weight\"\xa0\x01\n" +
 	"\tViewReply\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x121\n" +
-	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\"\x0f\n" +
+	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\x12\x16\n" +
+	"\x06upload\x18\x04 \x01(\tR\x06upload\x12\x18\n" +
+	"\acluster\x18\x05 \x01(\tR\acluster\"\x0f\n" +
 	"\rStatusRequest\"\xb4\x04\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +

@@ -310,3 +310,15 @@ func (f *flight) copy(ctx context.Context, off int64, dst []byte) error {
 		}
 	}
 }
+
+// Warm brings a chunk of a file into the cache.
+func (t *Transfer) Warm(ctx context.Context, r *rpc.WarmRequest) error {
+	k := objcache.ChunkKey{Ino: objcache.Ino(r.GetIno()), Index: r.GetChunk()}
+	for off := int64(0); off < objcache.ChunkSize && k.Offset()+off < r.GetLen(); off += largeSegment {
+		_, err := t.Read(ctx, &rpc.ReadRequest{Ino: r.GetIno(), Chunk: r.GetChunk(), Version: r.GetVersion(), Off: off, Len: largeSegment, Size: r.GetLen()})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/record"
+	"github.com/objcache/objcache/server/ring"
 )
 
 // Clean keeps bytes that are the same in external storage and may go at any time; package chunk implements it.
@@ -35,6 +36,7 @@ type Config struct {
 	Clean  Clean
 	Peers  Peers
 	Stores map[string]external.Store // by dirName
+	View   func() *ring.View
 	Logger *slog.Logger
 
 	FlushInterval time.Duration // a dirty file is in external storage after about this long; 60 s
@@ -66,6 +68,7 @@ func New(cfg Config) *Transfer {
 	t.loads.mu.running = map[objcache.Ino]*load{}
 	t.loads.mu.skipped = map[objcache.Ino]time.Time{}
 	t.persist.init(cfg.Workers)
+	t.persist.started = t.now().UnixNano()
 	return t
 }
 

@@ -1,0 +1,424 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/ring"
+)
+
+// Sizes of what one call carries, bytes.
+const (
+	stagePiece   = 4 << 20
+	inlineLimit  = 256 << 10 // a flush of no more than this to the first chunk carries the bytes itself
+	piecesAtOnce = 4
+)
+
+// files is what the session knows of files: sizes by version, staged bytes, opens.
+type files struct {
+	mu struct {
+		sync.Mutex
+		known map[objcache.Ino]sized
+		byIno map[objcache.Ino]*file
+		opens map[objcache.Ino]uint32
+	}
+	releases chan objcache.Ino
+}
+
+type sized struct {
+	version, generation uint64
+	size                int64
+}
+
+// file is the staged state of one file. Stage holds the lock shared, Flush alone.
+type file struct {
+	sync.RWMutex
+	users int // under files.mu
+	mu    struct {
+		sync.Mutex
+		generation uint64
+		chunks     map[uint32]*staged
+	}
+}
+
+// staged counts the stageSeqs of one chunk: first..last are not flushed yet.
+type staged struct{ first, last uint64 }
+
+const maxKnown = 1 << 17
+
+func (f *files) init() {
+	f.mu.known = map[objcache.Ino]sized{}
+	f.mu.byIno = map[objcache.Ino]*file{}
+	f.mu.opens = map[objcache.Ino]uint32{}
+	f.releases = make(chan objcache.Ino, 1024)
+}
+
+func (f *files) seen(a *rpc.Attr) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.mu.known) >= maxKnown {
+		clear(f.mu.known)
+	}
+	ino := objcache.Ino(a.GetIno())
+	if old, ok := f.mu.known[ino]; !ok || old.version <= a.GetVersion() {
+		f.mu.known[ino] = sized{a.GetVersion(), a.GetGeneration(), a.GetSize()}
+	}
+}
+
+func (f *files) get(ino objcache.Ino) *file {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.mu.byIno[ino]
+	if x == nil {
+		x = &file{}
+		x.mu.chunks = map[uint32]*staged{}
+		f.mu.byIno[ino] = x
+	}
+	x.users++
+	return x
+}
+
+func (f *files) put(ino objcache.Ino, x *file) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x.users--
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.users == 0 && len(x.mu.chunks) == 0 {
+		delete(f.mu.byIno, ino)
+	}
+}
+
+// known returns what the session knows of a file, asking if it knows nothing.
+func (c *Client) known(ctx context.Context, ino objcache.Ino) (sized, error) {
+	c.files.mu.Lock()
+	s, ok := c.files.mu.known[ino]
+	c.files.mu.Unlock()
+	if ok {
+		return s, nil
+	}
+	if _, err := c.Getattr(ctx, ino); err != nil {
+		return sized{}, err
+	}
+	c.files.mu.Lock()
+	defer c.files.mu.Unlock()
+	return c.files.mu.known[ino], nil
+}
+
+// Open registers an open and returns the attributes as of now.
+func (c *Client) Open(ctx context.Context, ino objcache.Ino) (objcache.Attr, error) {
+	a, err := c.attrReply(c.read(ctx, hashOf(ino), &rpc.Request{Op: &rpc.Request_Open{Open: &rpc.OpenRequest{Ino: uint64(ino)}}}))
+	if err != nil {
+		return a, err
+	}
+	c.files.mu.Lock()
+	defer c.files.mu.Unlock()
+	c.files.mu.opens[ino]++
+	return a, nil
+}
+
+// Release undoes one Open, without waiting for the network.
+func (c *Client) Release(ino objcache.Ino) {
+	c.files.mu.Lock()
+	if c.files.mu.opens[ino]--; c.files.mu.opens[ino] == 0 {
+		delete(c.files.mu.opens, ino)
+	}
+	c.files.mu.Unlock()
+	select {
+	case c.files.releases <- ino:
+	default: // the next renewal repeats what is still open; what is not expires with the lease
+	}
+}
+
+func (c *Client) releaseLoop(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case ino := <-c.files.releases:
+			short, cancel := context.WithTimeout(ctx, renewEvery)
+			_, err := c.router.Call(short, hashOf(ino), &rpc.Request{
+				Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Ino: uint64(ino), Count: 1}},
+			})
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				c.cfg.Logger.Debug("release not delivered", "ino", ino, "error", err)
+			}
+		}
+	}
+}
+
+// renew tells every group that the session lives, and what it has open there.
+func (c *Client) renew(ctx context.Context) error {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		v := c.View()
+		byGroup := map[objcache.GroupID]map[uint64]uint32{}
+		for _, m := range v.Members {
+			byGroup[m.Group] = map[uint64]uint32{}
+		}
+		c.files.mu.Lock()
+		for ino, n := range c.files.mu.opens {
+			byGroup[v.OwnerOfInode(ino)][uint64(ino)] = n
+		}
+		c.files.mu.Unlock()
+		for _, m := range v.Members {
+			go c.renewAt(ctx, m.Address, byGroup[m.Group])
+		}
+	}
+}
+
+func (c *Client) renewAt(ctx context.Context, address string, opens map[uint64]uint32) {
+	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	defer cancel()
+	conn, err := c.router.Conn(address)
+	if err == nil {
+		_, err = rpc.NewFilesClient(conn).Call(ctx, &rpc.Request{
+			Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Renew{Renew: &rpc.RenewRequest{Opens: opens}},
+		})
+	}
+	if err != nil {
+		c.cfg.Logger.Debug("session not renewed", "server", address, "error", err)
+	}
+}
+
+// ReadAt reads committed bytes of a version.
+func (c *Client) ReadAt(ctx context.Context, ino objcache.Ino, version uint64, p []byte, off int64) (int, error) {
+	s, err := c.known(ctx, ino)
+	if err != nil {
+		return 0, err
+	}
+	if s.version != version {
+		if _, err := c.Getattr(ctx, ino); err != nil {
+			return 0, err
+		}
+		if s, err = c.known(ctx, ino); err != nil {
+			return 0, err
+		}
+		if s.version != version {
+			return 0, objcache.Errorf(objcache.Superseded, "inode %d is at version %d, not %d", ino, s.version, version)
+		}
+	}
+	n := min(int64(len(p)), s.size-off)
+	if n <= 0 {
+		return 0, nil
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for at := off; at < off+n; {
+		k := objcache.ChunkKey{Ino: ino, Index: objcache.ChunkOf(at)}
+		end := min(off+n, k.Offset()+objcache.ChunkSize)
+		dst, in := p[at-off:end-off], at-k.Offset()
+		g.Go(func() error { return c.readChunk(ctx, k, version, s.size, in, dst) })
+		at = end
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	return int(n), nil
+}
+
+func (c *Client) readChunk(ctx context.Context, k objcache.ChunkKey, version uint64, size, off int64, dst []byte) error {
+	r, err := c.read(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Read{Read: &rpc.ReadRequest{
+		Ino: uint64(k.Ino), Chunk: k.Index, Version: version, Off: off, Len: int64(len(dst)), Size: size,
+	}}})
+	if err != nil {
+		return err
+	}
+	if len(r.GetRead().GetData()) != len(dst) {
+		return objcache.Errorf(objcache.IO, "chunk %v: %d bytes instead of %d", k, len(r.GetRead().GetData()), len(dst))
+	}
+	copy(dst, r.GetRead().GetData())
+	return nil
+}
+
+// Stage sends bytes to the owners of their chunks ahead of a flush.
+func (c *Client) Stage(ctx context.Context, ino objcache.Ino, r objcache.Range, src io.ReaderAt) error {
+	f := c.files.get(ino)
+	defer c.files.put(ino, f)
+	f.RLock()
+	defer f.RUnlock()
+	return c.stage(ctx, ino, f, []objcache.Range{r}, src)
+}
+
+func (c *Client) stage(ctx context.Context, ino objcache.Ino, f *file, ranges []objcache.Range, src io.ReaderAt) error {
+	s, err := c.known(ctx, ino)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	if len(f.mu.chunks) == 0 {
+		f.mu.generation = s.generation
+	}
+	gen := f.mu.generation
+	f.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(piecesAtOnce)
+	for _, r := range ranges {
+		for at := r.Off; at < r.End(); {
+			k := objcache.ChunkKey{Ino: ino, Index: objcache.ChunkOf(at)}
+			// Pieces end on the grid of pieces, so that large writes are aligned.
+			end := min(r.End(), at-at%stagePiece+stagePiece)
+			piece := objcache.Range{Off: at, Len: end - at}
+			seq := f.next(k.Index)
+			g.Go(func() error { return c.stagePiece(ctx, k, gen, seq, piece, src) })
+			at = end
+		}
+	}
+	return g.Wait()
+}
+
+func (f *file) next(chunk uint32) uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.mu.chunks[chunk]
+	if s == nil {
+		s = &staged{first: 1}
+		f.mu.chunks[chunk] = s
+	}
+	s.last++
+	return s.last
+}
+
+var pieces = sync.Pool{New: func() any { b := make([]byte, stagePiece); return &b }}
+
+func (c *Client) stagePiece(ctx context.Context, k objcache.ChunkKey, gen, seq uint64, r objcache.Range, src io.ReaderAt) error {
+	buf := pieces.Get().(*[]byte)
+	defer pieces.Put(buf)
+	p := (*buf)[:r.Len]
+	if _, err := src.ReadAt(p, r.Off); err != nil && !errors.Is(err, io.EOF) {
+		return objcache.Errorf(objcache.IO, "read bytes to stage: %w", err)
+	}
+	_, err := c.read(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Stage{Stage: &rpc.StageRequest{
+		Ino: uint64(k.Ino), Chunk: k.Index, Generation: gen, Seq: seq, Off: r.Off - k.Offset(), Data: p,
+	}}})
+	return err
+}
+
+// Flush commits bytes, size and time in one transaction.
+func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, error) {
+	f := c.files.get(fl.Ino)
+	defer c.files.put(fl.Ino, f)
+	f.Lock()
+	defer f.Unlock()
+	dirty := fl.Dirty
+	for {
+		r, err := c.prepareFlush(ctx, f, fl, dirty)
+		if err != nil {
+			return objcache.Attr{}, err
+		}
+		a, err := c.attrReply(c.mutate(ctx, hashOf(fl.Ino), &rpc.Request{Op: &rpc.Request_Flush{Flush: r}}))
+		if !errors.Is(err, objcache.StageLost) {
+			if err == nil {
+				f.flushed()
+			}
+			return a, err
+		}
+		// An owner restarted, or another mount truncated: everything is sent again, under the present generation.
+		f.flushed()
+		if _, err := c.Getattr(ctx, fl.Ino); err != nil {
+			return objcache.Attr{}, err
+		}
+		dirty = append(append([]objcache.Range{}, fl.Staged...), fl.Dirty...)
+	}
+}
+
+func (f *file) flushed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.mu.chunks)
+}
+
+func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, dirty []objcache.Range) (*rpc.FlushRequest, error) {
+	s, err := c.known(ctx, fl.Ino)
+	if err != nil {
+		return nil, err
+	}
+	r := &rpc.FlushRequest{Ino: uint64(fl.Ino), Generation: s.generation, Size: fl.Size, Mtime: fl.Mtime.UnixNano(), Now: now()}
+	f.mu.Lock()
+	before := len(f.mu.chunks)
+	f.mu.Unlock()
+	if before == 0 && fits(dirty) {
+		for _, d := range dirty {
+			p := make([]byte, d.Len)
+			if _, err := fl.Src.ReadAt(p, d.Off); err != nil && !errors.Is(err, io.EOF) {
+				return nil, objcache.Errorf(objcache.IO, "read bytes to flush: %w", err)
+			}
+			r.Inline = append(r.Inline, &rpc.Inline{Off: d.Off, Data: p})
+		}
+		return r, nil
+	}
+	if err := c.stage(ctx, fl.Ino, f, dirty, fl.Src); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.Generation = f.mu.generation
+	for i, st := range f.mu.chunks {
+		r.Chunks = append(r.Chunks, &rpc.StagedChunk{Chunk: i, First: st.first, Seq: st.last})
+	}
+	return r, nil
+}
+
+// fits reports whether ranges are few bytes of the first chunk.
+func fits(rs []objcache.Range) bool {
+	var n int64
+	for _, r := range rs {
+		n += r.Len
+		if r.End() > objcache.ChunkSize {
+			return false
+		}
+	}
+	return n <= inlineLimit
+}
+
+// Append adds bytes at the end of a file.
+func (c *Client) Append(ctx context.Context, ino objcache.Ino, p []byte, mtime time.Time) (int64, objcache.Attr, error) {
+	r, err := c.mutate(ctx, hashOf(ino), &rpc.Request{Op: &rpc.Request_Append{Append: &rpc.AppendRequest{Ino: uint64(ino), Data: p, Mtime: mtime.UnixNano()}}})
+	if err != nil {
+		return 0, objcache.Attr{}, err
+	}
+	return r.GetAppend().GetOff(), c.attr(r.GetAppend().GetAttr()), nil
+}
+
+// Sync waits for external storage when the cluster's upload mode says so.
+func (c *Client) Sync(ctx context.Context, ino objcache.Ino, closing bool) error {
+	c.mu.Lock()
+	mode := c.mu.upload
+	c.mu.Unlock()
+	if mode != "onClose" && (mode != "onFsync" || closing) {
+		return nil
+	}
+	return c.Persist(ctx, ino)
+}
+
+// Persist brings one inode to external storage and waits; what must come first is waited for too.
+func (c *Client) Persist(ctx context.Context, ino objcache.Ino) error {
+	pause := firstPause
+	for {
+		_, err := c.read(ctx, hashOf(ino), &rpc.Request{Op: &rpc.Request_Persist{Persist: &rpc.PersistRequest{Ino: uint64(ino)}}})
+		if !errors.Is(err, objcache.Conflict) {
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return objcache.Errorf(ended(ctx), "persist of inode %d: %w", ino, err)
+		}
+		pause = min(2*pause, maxPause)
+	}
+}

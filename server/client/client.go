@@ -1,0 +1,199 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/ring"
+)
+
+// Config is how a client finds its cluster.
+type Config struct {
+	Servers []string      // addresses of some servers; the view names the rest
+	Timeout time.Duration // after which an operation that finds no server fails with EIO; 0: never
+	Logger  *slog.Logger
+	TLS     *tls.Config
+}
+
+// Client is one session with a cluster: the cluster as one mount sees it. Safe for concurrent use.
+type Client struct {
+	cfg    Config
+	id     objcache.ClientID
+	router *Router
+	seqs   sequence
+	files  files
+	stop   context.CancelFunc
+	work   *errgroup.Group
+	mu     struct {
+		sync.Mutex
+		view   *ring.View
+		upload string
+	}
+}
+
+// renewEvery is how often a session tells servers that it lives and what it has open (its lease is 30 s).
+const renewEvery = 10 * time.Second
+
+// Open begins a session. It returns when one server has told the view.
+func Open(ctx context.Context, cfg Config) (*Client, error) {
+	if len(cfg.Servers) == 0 {
+		return nil, objcache.Errorf(objcache.Invalid, "no server addresses")
+	}
+	life, stop := context.WithCancel(context.Background())
+	c := &Client{cfg: cfg, id: objcache.ClientID(rand.Uint64() | 1), stop: stop}
+	c.router = &Router{View: c.View, Refresh: c.refresh, TLS: cfg.TLS}
+	c.seqs.init()
+	c.files.init()
+	if err := c.learn(ctx); err != nil {
+		stop()
+		return nil, errors.Join(err, c.router.Close())
+	}
+	c.work, life = errgroup.WithContext(life)
+	c.work.Go(func() error { return c.renew(life) })
+	c.work.Go(func() error { return c.releaseLoop(life) })
+	return c, nil
+}
+
+// Close ends the session.
+func (c *Client) Close() error {
+	c.stop()
+	err := c.work.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	return errors.Join(err, c.router.Close())
+}
+
+// View is the newest view the client knows.
+func (c *Client) View() *ring.View {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.view
+}
+
+// learn asks the configured servers for the view until one answers.
+func (c *Client) learn(ctx context.Context) error {
+	pause := firstPause
+	for {
+		var last error
+		for _, a := range c.cfg.Servers {
+			if last = c.ask(ctx, a); last == nil {
+				return nil
+			}
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return objcache.Errorf(ended(ctx), "no server answers: %w", last)
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+func (c *Client) ask(ctx context.Context, address string) error {
+	conn, err := c.router.Conn(address)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	r, err := rpc.NewAdminClient(conn).View(ctx, &rpc.ViewRequest{})
+	if err != nil {
+		return rpc.FromStatus(err)
+	}
+	ms := make([]ring.Member, 0, len(r.GetMembers()))
+	for _, m := range r.GetMembers() {
+		ms = append(ms, ring.Member{Group: objcache.GroupID(m.GetGroup()), Name: m.GetName(), Address: m.GetAddress(), Weight: int(m.GetWeight())})
+	}
+	v, err := ring.New(objcache.ViewVersion{Epoch: r.GetEpoch(), Version: r.GetVersion()}, ms)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.view == nil || c.mu.view.Version.Less(v.Version) {
+		c.mu.view = v
+	}
+	c.mu.upload = r.GetUpload()
+	return nil
+}
+
+func (c *Client) refresh(ctx context.Context) {
+	for _, m := range c.View().Members {
+		if c.ask(ctx, m.Address) == nil {
+			return
+		}
+	}
+}
+
+// bound applies the session's timeout.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.cfg.Timeout <= 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.cfg.Timeout)
+}
+
+// read sends a request that changes nothing.
+func (c *Client) read(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	r.Header = &rpc.Header{Client: uint64(c.id), Start: time.Now().UnixNano()}
+	return c.router.Call(ctx, hash, r)
+}
+
+// mutate sends a request that takes effect once.
+func (c *Client) mutate(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	seq, below := c.seqs.begin()
+	defer c.seqs.end(seq)
+	r.Header = &rpc.Header{Client: uint64(c.id), Seq: uint64(seq), AckBelow: uint64(below), Start: time.Now().UnixNano()}
+	return c.router.Call(ctx, hash, r)
+}
+
+// sequence numbers requests, and knows below which number every result has arrived.
+type sequence struct {
+	mu struct {
+		sync.Mutex
+		next  objcache.SeqNum
+		under map[objcache.SeqNum]bool
+		low   objcache.SeqNum // every request below has ended
+	}
+}
+
+func (s *sequence) init() {
+	s.mu.next, s.mu.low = 1, 1
+	s.mu.under = map[objcache.SeqNum]bool{}
+}
+
+func (s *sequence) begin() (seq, below objcache.SeqNum) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seq = s.mu.next
+	s.mu.next++
+	s.mu.under[seq] = true
+	return seq, s.mu.low
+}
+
+func (s *sequence) end(seq objcache.SeqNum) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.under, seq)
+	for s.mu.low < s.mu.next && !s.mu.under[s.mu.low] {
+		s.mu.low++
+	}
+}
+
+func hashOf(ino objcache.Ino) uint64 { return ring.HashInode(ino) }

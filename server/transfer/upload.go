@@ -1,0 +1,432 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/external"
+	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/record"
+	"github.com/objcache/objcache/server/ring"
+)
+
+const (
+	maxParts     = 10_000
+	minPart      = 5 << 20
+	partsAtOnce  = 6
+	maxCopy      = 5 << 30
+	metaTx       = "objcache-tx"
+	conflictMark = ".objcache-conflict-"
+)
+
+// persistLink writes the object of one name of a file, if it is not there yet: a copy when only the name is new, else the bytes.
+func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64, name string) error {
+	in, err := meta.Inode(t.cfg.Group.DB(), ino)
+	if err != nil || in == nil {
+		return err
+	}
+	i := slices.IndexFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == dir && l.GetName() == name })
+	if i < 0 {
+		return nil // renamed or removed meanwhile
+	}
+	link := in.GetLinks()[i]
+	p, err := t.place(ctx, dir, name, ino)
+	if err != nil {
+		return err
+	}
+	if len(p.GetBlockedBy()) > 0 {
+		return t.unblock(ctx, p.GetBlockedBy())
+	}
+	if link.GetKey() == p.GetPath() && link.GetVersion() == in.GetVersion() && !in.GetAttrDirty() {
+		return nil
+	}
+	if len(p.GetPath()) > 1024 {
+		return objcache.Errorf(objcache.NameTooLong, "key of %d bytes for %q", len(p.GetPath()), p.GetPath())
+	}
+	match, err := t.settleDebtors(ctx, p)
+	if err != nil {
+		return err
+	}
+	if link.GetKey() == p.GetPath() {
+		match = link.GetEtag()
+	}
+	it := &record.Intent{
+		Tx: recordTx(t.cfg.Group.NewTx()), Version: in.GetVersion(), Key: p.GetPath(), Dir: dir, Name: name,
+		Started: t.now().UnixNano(), Size: in.GetSize(), IfMatch: match,
+	}
+	v, err := encode(it)
+	if err != nil {
+		return err
+	}
+	steps := []*rpc.Step{
+		{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: uint64(ino), Version: in.GetVersion(), Intent: v}}},
+		{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: dir, Name: name, Ino: uint64(ino)}}},
+	}
+	for c := range chunks(in) {
+		steps = append(steps, &rpc.Step{Step: &rpc.Step_PinChunk{PinChunk: &rpc.PinChunk{Ino: uint64(ino), Chunk: c, Version: in.GetVersion()}}})
+	}
+	if err := t.transact(ctx, steps...); err != nil {
+		return err
+	}
+	in.Intent = it
+	return t.finish(ctx, in)
+}
+
+func recordTx(x objcache.TxID) *record.TxID {
+	return &record.TxID{Client: uint64(x.Client), Seq: uint64(x.Seq), TxSeq: x.TxSeq}
+}
+
+func txString(x *record.TxID) string {
+	return objcache.TxID{Client: objcache.ClientID(x.GetClient()), Seq: objcache.SeqNum(x.GetSeq()), TxSeq: x.GetTxSeq()}.String()
+}
+
+// chunks is the number of chunks of a regular file.
+func chunks(in *record.Inode) uint32 {
+	if in.GetMode()&objcache.ModeMask != objcache.ModeRegular || in.GetSize() == 0 {
+		return 0
+	}
+	return objcache.ChunkOf(in.GetSize()-1) + 1
+}
+
+// unblock gets directories out of the way that had a part of this path before.
+func (t *Transfer) unblock(ctx context.Context, dirs []uint64) error {
+	for _, d := range dirs {
+		if err := t.persistElsewhere(ctx, d); err != nil {
+			return err
+		}
+	}
+	return errWait
+}
+
+// settleDebtors makes sure that the object which stands under a name is nobody's only copy, and returns its ETag if one stands there.
+func (t *Transfer) settleDebtors(ctx context.Context, p *rpc.PathReply) (etag string, err error) {
+	for i, d := range p.GetDebtors() {
+		r, err := t.cfg.Peers.Call(ctx, ring.HashInode(objcache.Ino(d)), &rpc.Request{Op: &rpc.Request_Inspect{Inspect: &rpc.InspectRequest{Ino: d}}})
+		if k := objcache.KindOf(err); err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		in, err := meta.DecodeInode(r.GetInspect().GetInode())
+		if err != nil {
+			return "", err
+		}
+		etag = p.GetDebtEtags()[i]
+		if in.GetIntent() != nil || !in.GetDead() && in.GetBase().GetKey() == p.GetPath() {
+			if err := t.persistElsewhere(ctx, d); err != nil {
+				return "", err
+			}
+			return "", errWait
+		}
+	}
+	return etag, nil
+}
+
+// finish carries an intent to its end, from wherever a crash or a lost reply left it: HeadObject decides whether the object is already ours.
+func (t *Transfer) finish(ctx context.Context, in *record.Inode) error {
+	it := in.GetIntent()
+	store, err := t.store(in.GetBucket())
+	if err != nil {
+		return err
+	}
+	if etag, ok, err := t.ours(ctx, store, it); err != nil {
+		return err
+	} else if ok {
+		return t.written(ctx, in, etag)
+	}
+	if !slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == it.GetDir() && l.GetName() == it.GetName() }) {
+		return t.giveUp(ctx, in, store)
+	}
+	etag, err := t.write(ctx, store, in)
+	if errors.Is(err, objcache.Precondition) {
+		return t.foreign(ctx, store, in, err)
+	}
+	if err != nil {
+		return err
+	}
+	return t.written(ctx, in, etag)
+}
+
+// ours reports whether the object of the intent's key was written by it. A fresh intent need not ask.
+func (t *Transfer) ours(ctx context.Context, store external.Store, it *record.Intent) (string, bool, error) {
+	if t.persist.isFresh(it) {
+		return "", false, nil
+	}
+	o, err := store.Head(ctx, it.GetKey())
+	if objcache.KindOf(err) == objcache.NotExist && err != nil {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return o.ETag, o.Meta[metaTx] == txString(it.GetTx()), nil
+}
+
+// isFresh is true once for an intent whose upload this process has not begun and no earlier process can have.
+func (p *persisting) isFresh(it *record.Intent) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k := txString(it.GetTx())
+	if p.begun == nil {
+		p.begun = map[string]bool{}
+	}
+	fresh := it.GetStarted() >= p.started && !p.begun[k]
+	p.begun[k] = true
+	if len(p.begun) > 1<<16 {
+		clear(p.begun)
+		p.started = it.GetStarted() + 1
+	}
+	return fresh
+}
+
+// giveUp ends an intent whose name is gone: what may have been uploaded is aborted, what may have been written is deleted with the name's debt.
+func (t *Transfer) giveUp(ctx context.Context, in *record.Inode, store external.Store) error {
+	it := in.GetIntent()
+	if err := t.abortUploads(ctx, store, it); err != nil {
+		return err
+	}
+	steps := []*rpc.Step{
+		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}},
+		{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: !hasTrash(in, it)}}},
+	}
+	return t.transact(ctx, append(steps, unpin(in, it, false, "")...)...)
+}
+
+// hasTrash reports whether an older object of the intent's name still has to be deleted, which will settle the debt.
+func hasTrash(in *record.Inode, it *record.Intent) bool {
+	return slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetDir() == it.GetDir() && b.GetName() == it.GetName() })
+}
+
+func unpin(in *record.Inode, it *record.Intent, done bool, etag string) []*rpc.Step {
+	var steps []*rpc.Step
+	if in.GetMode()&objcache.ModeMask != objcache.ModeRegular || it.GetSize() == 0 {
+		return nil
+	}
+	for c := uint32(0); c <= objcache.ChunkOf(it.GetSize()-1); c++ {
+		k := objcache.ChunkKey{Index: c}
+		steps = append(steps, &rpc.Step{Step: &rpc.Step_UnpinChunk{UnpinChunk: &rpc.UnpinChunk{
+			Ino: in.GetIno(), Chunk: c, Version: it.GetVersion(), Done: done, Etag: etag, Len: min(objcache.ChunkSize, it.GetSize()-k.Offset()),
+		}}})
+	}
+	return steps
+}
+
+// abortUploads aborts multipart uploads of exactly this key that this intent began.
+func (t *Transfer) abortUploads(ctx context.Context, store external.Store, it *record.Intent) error {
+	if it.GetUploadId() == "" {
+		return nil
+	}
+	err := store.AbortUpload(ctx, it.GetKey(), it.GetUploadId())
+	if err != nil && !errors.Is(err, objcache.NoUpload) {
+		return err
+	}
+	return nil
+}
+
+// written commits what external storage now holds (DONE).
+func (t *Transfer) written(ctx context.Context, in *record.Inode, etag string) error {
+	it := in.GetIntent()
+	size := it.GetSize()
+	link, err := encode(&record.Link{Dir: it.GetDir(), Name: it.GetName(), Key: it.GetKey(), Etag: etag, Version: it.GetVersion()})
+	if err != nil {
+		return err
+	}
+	base, err := encode(&record.Base{
+		Key: it.GetKey(), Etag: etag, Size: size, Length: size, Tx: txString(it.GetTx()), Dir: it.GetDir(), Name: it.GetName(), Version: it.GetVersion(),
+	})
+	if err != nil {
+		return err
+	}
+	steps := []*rpc.Step{
+		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Done: true, Link: link, Base: base, Version: it.GetVersion()}}},
+		{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{
+			Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Etag: etag, Size: size, Modified: t.now().UnixNano(), Key: it.GetKey(),
+		}}},
+	}
+	steps = append(steps, unpin(in, it, true, etag)...)
+	for {
+		err := t.transact(ctx, steps...)
+		if !errors.Is(err, objcache.Conflict) {
+			return err
+		}
+	}
+}
+
+// foreign is a write refused because the object is not the one we knew: ours after all (a lost reply), or another client's.
+func (t *Transfer) foreign(ctx context.Context, store external.Store, in *record.Inode, cause error) error {
+	it := in.GetIntent()
+	o, err := store.Head(ctx, it.GetKey())
+	switch {
+	case objcache.KindOf(err) == objcache.NotExist && err != nil:
+		it.IfMatch = ""
+	case err != nil:
+		return err
+	case o.Meta[metaTx] == txString(it.GetTx()):
+		return t.written(ctx, in, o.ETag)
+	default:
+		if !t.cfg.Overwrite {
+			keep := it.GetKey() + conflictMark + t.cfg.Node + "-" + strconv.FormatInt(t.now().Unix(), 10)
+			if _, err := store.Copy(ctx, keep, it.GetKey(), o.ETag, nil, external.Condition{}); err != nil {
+				return err
+			}
+			t.cfg.Logger.Warn("an object changed in external storage under a dirty file: kept both", "key", it.GetKey(), "other", keep, "error", cause)
+		}
+		it.IfMatch = o.ETag
+	}
+	v, err := encode(it)
+	if err != nil {
+		return err
+	}
+	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
+		return err
+	}
+	return errWait // tried again with the new condition
+}
+
+func condition(store external.Store, it *record.Intent, multipart bool) external.Condition {
+	c := store.Capabilities()
+	if multipart && !c.ConditionalComplete || !multipart && !c.ConditionalPut {
+		return external.Condition{}
+	}
+	if it.GetIfMatch() == "" {
+		return external.Condition{IfNone: true}
+	}
+	return external.Condition{IfMatch: it.GetIfMatch()}
+}
+
+// write sends the object.
+func (t *Transfer) write(ctx context.Context, store external.Store, in *record.Inode) (string, error) {
+	it := in.GetIntent()
+	base := in.GetBase()
+	if base.GetKey() != "" && base.GetVersion() == it.GetVersion() && base.GetLength() == it.GetSize() && base.GetSize() == it.GetSize() && it.GetSize() <= maxCopy {
+		etag, err := store.Copy(ctx, it.GetKey(), base.GetKey(), base.GetEtag(), metadata(in, it), external.Condition{})
+		if !errors.Is(err, objcache.NotSupported) {
+			return etag, err
+		}
+	}
+	if it.GetSize() <= objcache.ChunkSize {
+		return t.putWhole(ctx, store, in)
+	}
+	return t.putParts(ctx, store, in)
+}
+
+func (t *Transfer) putWhole(ctx context.Context, store external.Store, in *record.Inode) (string, error) {
+	it := in.GetIntent()
+	body := []byte(in.GetTarget())
+	if in.GetMode()&objcache.ModeMask == objcache.ModeRegular {
+		body = make([]byte, it.GetSize())
+		k := objcache.ChunkKey{Ino: objcache.Ino(in.GetIno())}
+		if err := t.readPinned(ctx, k, in.GetBucket(), in.GetBase(), it.GetVersion(), 0, body); err != nil {
+			return "", err
+		}
+	}
+	return store.Put(ctx, it.GetKey(), bytes.NewReader(body), metadata(in, it), condition(store, it, false))
+}
+
+func (t *Transfer) readPinned(ctx context.Context, k objcache.ChunkKey, bucket string, base *record.Base, version uint64, off int64, p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	gaps, err := t.cfg.Group.ReadPinned(ctx, k, version, off, p)
+	if err != nil || len(gaps) == 0 {
+		return err
+	}
+	return t.readBase(ctx, k, bucket, base, off, p, gaps)
+}
+
+// putParts uploads a large file: each chunk's owner sends its own part, all at the same time. Beyond 10,000 chunks a part is several.
+func (t *Transfer) putParts(ctx context.Context, store external.Store, in *record.Inode) (string, error) {
+	it := in.GetIntent()
+	if err := t.abortUploads(ctx, store, it); err != nil {
+		return "", err
+	}
+	id, err := store.CreateUpload(ctx, it.GetKey(), metadata(in, it))
+	if err != nil {
+		return "", err
+	}
+	it.UploadId = id
+	v, err := encode(it)
+	if err != nil {
+		return "", err
+	}
+	// Logged before any part, so that a crash can always abort it.
+	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
+		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
+	}
+	parts, err := t.sendParts(ctx, in)
+	if err != nil {
+		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
+	}
+	return store.CompleteUpload(ctx, it.GetKey(), id, parts, condition(store, it, true))
+}
+
+func (t *Transfer) sendParts(ctx context.Context, in *record.Inode) ([]external.Part, error) {
+	it := in.GetIntent()
+	base, err := encode(in.GetBase())
+	if err != nil {
+		return nil, err
+	}
+	n := objcache.ChunkOf(it.GetSize()-1) + 1
+	if n > maxParts {
+		return nil, objcache.Errorf(objcache.TooLarge, "file of %d chunks: more than %d parts", n, maxParts)
+	}
+	parts := make([]external.Part, n)
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(partsAtOnce)
+	for c := range n {
+		g.Go(func() error {
+			k := objcache.ChunkKey{Ino: objcache.Ino(in.GetIno()), Index: c}
+			r, err := t.cfg.Peers.Call(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_UploadPart{UploadPart: &rpc.UploadPartRequest{
+				Ino: in.GetIno(), Chunk: c, Bucket: in.GetBucket(), Key: it.GetKey(), UploadId: it.GetUploadId(), Number: int32(c) + 1,
+				Len: min(objcache.ChunkSize, it.GetSize()-k.Offset()), Version: it.GetVersion(), Base: base,
+			}}})
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			parts[c] = external.Part{Number: int32(c) + 1, ETag: r.GetUploadPart().GetEtag()}
+			return nil
+		})
+	}
+	return parts, g.Wait()
+}
+
+// UploadPart sends a pinned version of one chunk of this group as one part: a copy of the old object's range when nothing in it has changed.
+func (t *Transfer) UploadPart(ctx context.Context, r *rpc.UploadPartRequest) (string, error) {
+	k := objcache.ChunkKey{Ino: objcache.Ino(r.GetIno()), Index: r.GetChunk()}
+	store, err := t.store(r.GetBucket())
+	if err != nil {
+		return "", err
+	}
+	base := &record.Base{}
+	if err := decodeBase(r.GetBase(), base); err != nil {
+		return "", err
+	}
+	dirty, err := t.cfg.Group.HasPin(k, r.GetVersion())
+	if err != nil {
+		return "", err
+	}
+	if !dirty && base.GetLength() >= k.Offset()+r.GetLen() && store.Capabilities().CopyPart {
+		match := base.GetEtag()
+		if !store.Capabilities().CopyIfMatch {
+			match = ""
+		}
+		return store.CopyPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), base.GetKey(), k.Offset(), r.GetLen(), match)
+	}
+	p := make([]byte, r.GetLen())
+	if err := t.readPinned(ctx, k, r.GetBucket(), base, r.GetVersion(), 0, p); err != nil {
+		return "", err
+	}
+	return store.UploadPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), bytes.NewReader(p))
+}
