@@ -31,6 +31,9 @@ func TestAdopt_AWholeDirtyFileBecomesTheCleanOne(t *testing.T) {
 	if c.File == a.File {
 		t.Error("a dirty write went into the clean file")
 	}
+	if v := s.budget.victim(); v != nil {
+		t.Error("eviction would take it")
+	}
 	s.evict(s.mu.clean[someKey])
 	wantBytes(t, s, someKey, b, data[mib:])
 	s.Free(someKey, a, 4)
@@ -39,7 +42,11 @@ func TestAdopt_AWholeDirtyFileBecomesTheCleanOne(t *testing.T) {
 	if readClean(t, s, someKey, "v1", 0, 10) == nil {
 		t.Error("the clean content went with its places")
 	}
-	s.evict(s.mu.clean[someKey])
+	v := s.budget.victim()
+	if v == nil {
+		t.Fatal("eviction does not find it")
+	}
+	s.evict(v.file)
 	if readClean(t, s, someKey, "v1", 0, 10) != nil {
 		t.Error("not evictable")
 	}

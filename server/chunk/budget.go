@@ -48,13 +48,15 @@ func (b *Budget) Used() (dirty, clean int64) {
 // Capacity is the size of the budget in bytes.
 func (b *Budget) Capacity() int64 { return b.capacity }
 
-// takeDirty takes n bytes for dirty data. NoSpace when dirty data alone would pass the limit; while clean bytes are in the way it waits for their eviction.
+// takeDirty takes n bytes for dirty data. NoSpace when dirty data alone would pass the limit; while clean bytes are in the way it waits
+// for their eviction: NoSpace at the deadline of ctx, Interrupted when it is cancelled.
 func (b *Budget) takeDirty(ctx context.Context, n int64) error {
 	for {
 		b.mu.Lock()
 		dirty, used, freed := b.mu.dirty, b.mu.dirty+b.mu.clean, b.mu.freed
 		if dirty+n > b.limit {
 			b.mu.Unlock()
+			b.wakeEvictor() // idle segments may go
 			return objcache.Errorf(objcache.NoSpace, "%d dirty bytes of %d", dirty, b.capacity)
 		}
 		room := used+n <= b.limit
@@ -71,7 +73,10 @@ func (b *Budget) takeDirty(ctx context.Context, n int64) error {
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return objcache.Errorf(objcache.NoSpace, "waiting for the eviction of %d bytes: %w", n, ctx.Err())
+			if kind := objcache.KindOf(ctx.Err()); kind == objcache.Interrupted {
+				return objcache.Errorf(kind, "waiting for the eviction of %d bytes: %w", n, ctx.Err())
+			}
+			return objcache.Errorf(objcache.NoSpace, "no eviction of %d bytes in time: %w", n, ctx.Err())
 		}
 	}
 }

@@ -36,7 +36,7 @@ type Store struct {
 
 	mu    state
 	ids   idState
-	grow  sync.Mutex // held while a segment is made; nothing else is locked inside but mu
+	grow  chan struct{} // capacity 1: who fills it makes the next segment
 	sync  syncState
 	fatal atomic.Pointer[error] // the first failed fdatasync: nothing is acknowledged after it
 
@@ -83,7 +83,8 @@ func Open(dir string, opt Options) (*Store, error) {
 		return nil, objcache.Errorf(objcache.Invalid, "a chunk store needs a budget")
 	}
 	opt.setDefaults()
-	s := &Store{dir: dir, fs: opt.FS, log: opt.Logger, opt: opt, budget: opt.Budget, handles: newHandles(opt.FS, opt.MaxOpen), tidy: make(chan struct{}, 1)}
+	s := &Store{dir: dir, fs: opt.FS, log: opt.Logger, opt: opt, budget: opt.Budget, handles: newHandles(opt.FS, opt.MaxOpen), tidy: make(chan struct{}, 1),
+		grow: make(chan struct{}, 1)}
 	s.mu.files, s.mu.dirty, s.mu.clean = map[uint64]*file{}, map[objcache.ChunkKey]*file{}, map[objcache.ChunkKey]*file{}
 	if err := s.fs.MkdirAll(dir); err != nil {
 		return nil, diskError(err, "make", dir)

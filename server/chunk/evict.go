@@ -17,6 +17,9 @@ func (s *Store) evictLoop(ctx context.Context) {
 			return
 		case <-s.budget.wake:
 		}
+		if s.budget.tight() {
+			s.dropSpares()
+		}
 		for !s.budget.relaxed() && ctx.Err() == nil {
 			v := s.budget.victim()
 			if v == nil {
@@ -25,6 +28,16 @@ func (s *Store) evictLoop(ctx context.Context) {
 			v.store.evict(v.file)
 		}
 	}
+}
+
+// dropSpares lets the idle segments of this store go.
+func (s *Store) dropSpares() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.mu.spares {
+		s.deadLocked(f)
+	}
+	s.mu.spares = nil
 }
 
 // relaxed reports whether eviction may stop.

@@ -39,8 +39,12 @@ func (s *Store) tryAppend(n int64) (*file, int64, error) {
 
 // nextSegment makes a segment with room for n bytes the active one: a spare, whose blocks are already allocated, or a new one.
 func (s *Store) nextSegment(ctx context.Context, n int64) error {
-	s.grow.Lock()
-	defer s.grow.Unlock()
+	select {
+	case s.grow <- struct{}{}:
+		defer func() { <-s.grow }()
+	case <-ctx.Done():
+		return objcache.Errorf(objcache.KindOf(ctx.Err()), "waiting for a segment in %s: %w", s.dir, ctx.Err())
+	}
 	n = alignUp(n, pageSize)
 	s.mu.Lock()
 	if f := s.mu.active; f != nil && f.tail+n <= f.size { // somebody was faster

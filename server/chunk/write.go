@@ -97,10 +97,15 @@ func (s *Store) inPlace(key objcache.ChunkKey, from, to int64) (free, exists boo
 	return f == nil || !f.alloc.any(from, to), f != nil
 }
 
-// put writes p at a reserved position, padded with zeros to whole pages.
+// directMin is the shortest write, in bytes, that goes past the page cache. Shorter ones gain more from being written back together by the round of Sync
+// (128 KiB x 16 writers: twice the rate). Both kinds in one file are coherent because no two writes ever share a page.
+const directMin = 256 << 10
+
+// put writes p at a reserved position, padded with zeros to whole pages where the disk wants it.
 func (s *Store) put(f *file, at int64, p []byte) error {
 	name := f.name(s.dir)
-	h, err := s.handles.acquire(name, f.kind == chunkKind, s.direct)
+	direct := s.direct && len(p) >= directMin
+	h, err := s.handles.acquire(name, f.kind == chunkKind, direct)
 	if err != nil {
 		return diskError(err, "open", name)
 	}
@@ -110,7 +115,7 @@ func (s *Store) put(f *file, at int64, p []byte) error {
 			return diskError(err, "allocate", name)
 		}
 	}
-	if aligned(p) || !s.direct {
+	if aligned(p) || !direct {
 		_, err = h.WriteAt(p, at)
 	} else {
 		b := getBuffer(alignUp(int64(len(p)), pageSize))

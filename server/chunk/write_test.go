@@ -112,3 +112,56 @@ func TestWrite_ConcurrentWritersAndReaders(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestWrite_OfManyAtOnceOneGoesInPlace(t *testing.T) {
+	s := newStore(t, Options{})
+	for i := range 40 {
+		key := objcache.ChunkKey{Ino: objcache.Ino(i)}
+		places, data := make([]Place, 8), make([][]byte, 8)
+		begin := make(chan struct{})
+		var wg sync.WaitGroup
+		for w := range places {
+			data[w] = content(uint64(i*8+w), BlockSize)
+			wg.Go(func() {
+				<-begin
+				var err error
+				if places[w], err = s.Write(context.Background(), key, 0, data[w]); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(begin)
+		wg.Wait()
+		seen := map[[2]int64]bool{}
+		for w, pl := range places {
+			at := [2]int64{int64(pl.File), pl.Off}
+			if seen[at] {
+				t.Fatalf("two writes at %v", at)
+			}
+			seen[at] = true
+			wantBytes(t, s, key, pl, data[w])
+		}
+	}
+}
+
+func TestWrite_ACancelledWaitForEvictionIsInterrupted(t *testing.T) {
+	budget := NewBudget(20 * mib)
+	s := newStore(t, Options{Budget: budget, SegmentSize: mib})
+	for i := range 18 { // below the high watermark, and held by metadata, so that nothing can be evicted
+		key := objcache.ChunkKey{Ino: objcache.Ino(i)}
+		pl := write(t, s, key, 0, content(1, mib-BlockSize))
+		if err := s.Adopt(key, "v", []Piece{whole(pl)}, pl.Len); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		_, err := s.Write(ctx, someKey, 0, make([]byte, 3*mib))
+		done <- err
+	}()
+	cancel()
+	if err := <-done; !errors.Is(err, objcache.Interrupted) {
+		t.Errorf("err %v", err)
+	}
+}

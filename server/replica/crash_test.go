@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,9 +22,12 @@ type crash struct {
 // crashing wraps mem so that every syncing or renaming operation leaves crash images taken just before it.
 func crashing(mem *vfs.MemFS, acked *atomic.Int64, seed uint64, out *[]crash) vfs.FS {
 	rng := rand.New(rand.NewPCG(seed, 1))
+	var mu sync.Mutex // the log, its rotation and snapshots write at the same time
 	return errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpRename, errorfs.OpRemove, errorfs.OpCreate:
+			mu.Lock()
+			defer mu.Unlock()
 			n := int(acked.Load())
 			for _, unsynced := range []int{0, 50} {
 				*out = append(*out, crash{mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}), n, fmt.Sprint(op.Kind, " ", op.Path)})

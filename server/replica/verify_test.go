@@ -150,3 +150,38 @@ func TestScan_TornBatchIsNotDamage(t *testing.T) {
 		}
 	})
 }
+
+func TestRecoverTail_ClearsATornBatchSoThatItsRestMeansNothingLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tested := 0
+		for n := 31; n < 36; n++ {
+			disk := filled(t, n)
+			r, _ := start(t, disk)
+			propose(t, r, uint64(n+1), 3000)
+			closeReplica(t, r)
+			files := logFiles(t, disk)
+			path := files[len(files)-1]
+			raw, err := readFile(disk, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := int((&scanned{raw: raw}).lastByte())
+			if end < 3200 { // the entry filled up its segment, so this one is empty
+				continue
+			}
+			tested++
+			// The batch of the last entry lacks sectors but has its commit frame: a power loss wrote pages out of order.
+			fsys := rewrite(t, disk, path, func(b []byte) []byte { clear(b[end-3000 : end-2000]); return b })
+			r, j := start(t, fsys)
+			if err := checkPrefix(j.values(), n, n); err != nil {
+				t.Fatal(err)
+			}
+			propose(t, r, uint64(n+1), 1200) // ends within what the torn batch left
+			closeReplica(t, r)
+			reopen(t, fsys, n+1, n+1, "tear")
+		}
+		if tested == 0 {
+			t.Fatal("no entry was the last of a segment's tail")
+		}
+	})
+}
