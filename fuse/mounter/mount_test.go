@@ -4,6 +4,7 @@ package mounter_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -64,7 +65,13 @@ func (m *mount) end() error {
 	m.ended = true
 	ctx, cancel := context.WithTimeout(context.Background(), unmountDeadline)
 	defer cancel()
-	return m.Unmount(ctx)
+	if err := m.Unmount(ctx); err != nil {
+		return err
+	}
+	if n := m.backend.Opens(); n != 0 {
+		return fmt.Errorf("%d opens are left at the cluster", n)
+	}
+	return nil
 }
 
 func (m *mount) path(name string) string { return filepath.Join(m.dir, name) }
