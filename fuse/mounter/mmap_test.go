@@ -73,7 +73,7 @@ func child(args []string) error {
 func mapped(t testing.TB, op, path string, off, n int64, in []byte) []byte {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], op, path, fmt.Sprint(off), fmt.Sprint(n))
-	cmd.Env = append(os.Environ(), childEnv+"=1")
+	cmd.Env = append(os.Environ(), childEnv+"=1", "GORACE=atexit_sleep_ms=0") // else the race detector sleeps a second in each child
 	cmd.Stdin = bytes.NewReader(in)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
