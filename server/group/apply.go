@@ -140,6 +140,9 @@ func (g *Group) collectFrees(b *pebble.Batch, en *record.Entry, index uint64, re
 		k := objcache.ChunkKey{Ino: objcache.Ino(d.GetIno()), Index: d.GetChunk()}
 		out = append(out, freeing{key: k, dead: []chunk.Place{pl}, index: index})
 	}
+	if !g.live.Load() {
+		return nil // while the log is replayed the chunk store does not know yet what is in use: recover tells it
+	}
 	return out
 }
 

@@ -76,6 +76,7 @@ type Group struct {
 	log         Log
 	locks       *txn.Locks
 	applied     atomic.Uint64
+	live        atomic.Bool // the chunk store has started
 	started     time.Time
 	numbers     numbers
 	staged      stage

@@ -63,7 +63,11 @@ func (g *Group) retain() error {
 	if err != nil {
 		return err
 	}
-	return g.cfg.Bytes.Started()
+	if err := g.cfg.Bytes.Started(); err != nil {
+		return err
+	}
+	g.live.Store(true)
+	return nil
 }
 
 func (g *Group) scanPromises(f func(*record.Prepared)) error {

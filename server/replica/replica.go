@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // MaxEntry is the largest entry Propose takes, in bytes: raft counts entries, not bytes, when it batches.
-const MaxEntry = 64 << 10
+const MaxEntry = 4 << 20
 
 func (c *Config) setDefaults() {
 	def(&c.FS, vfs.FS(vfs.Default))

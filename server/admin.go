@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+)
+
+// admin answers operators.
+type admin struct {
+	rpc.UnimplementedAdminServer
+	s *Server
+}
+
+// View tells the view, for clients that begin.
+func (a *admin) View(context.Context, *rpc.ViewRequest) (*rpc.ViewReply, error) {
+	v := a.s.View()
+	out := &rpc.ViewReply{Epoch: v.Version.Epoch, Version: v.Version.Version, Upload: a.s.cfg.Upload, Cluster: a.s.cfg.Cluster}
+	for _, m := range v.Members {
+		out.Members = append(out.Members, &rpc.Member{Group: uint32(m.Group), Name: m.Name, Address: m.Address, Weight: uint32(m.Weight)})
+	}
+	return out, nil
+}
+
+// Status tells what the server holds.
+func (a *admin) Status(context.Context, *rpc.StatusRequest) (*rpc.StatusReply, error) {
+	s := a.s
+	v := s.View()
+	c, err := s.group.Count()
+	if err != nil {
+		return nil, err
+	}
+	u := s.bytes.Usage()
+	writes, outstanding := s.group.Outstanding()
+	out := &rpc.StatusReply{
+		Name: s.cfg.Name, ViewEpoch: v.Version.Epoch, ViewVersion: v.Version.Version, Inodes: c.Inodes, Chunks: c.Chunks, DirtyFiles: c.Owing,
+		CachedBytes: uint64(u.Clean), DirtyBytes: uint64(u.Dirty + u.Staged), OutstandingWrites: writes, OutstandingBytes: uint64(outstanding),
+		Uploads: uint64(s.moves.Uploads()), CapacityBytes: uint64(u.Capacity), Ready: s.ready, Version: version(),
+	}
+	for _, name := range s.buckets.names() {
+		b := s.buckets.byName[name]
+		caps := b.Capabilities()
+		bs := &rpc.BucketStatus{
+			DirName: name, BucketName: b.conf.BucketName, Endpoint: b.conf.Endpoint, ConditionalPut: caps.ConditionalPut,
+			ConditionalComplete: caps.ConditionalComplete, CopyPart: caps.CopyPart, CopyIfMatch: caps.CopyIfMatch,
+		}
+		b.mu.Lock()
+		if b.mu.err != nil {
+			bs.Error = b.mu.err.Error()
+		}
+		b.mu.Unlock()
+		out.Buckets = append(out.Buckets, bs)
+	}
+	for ino, perr := range s.moves.Problems() {
+		if objcache.KindOf(perr) != objcache.Conflict {
+			out.Problems = append(out.Problems, &rpc.Problem{Path: "inode " + ino.String(), Error: perr.Error()})
+		}
+	}
+	return out, nil
+}
+
+func version() string {
+	if bi, ok := debug.ReadBuildInfo(); ok {
+		return bi.Main.Version
+	}
+	return "unknown"
+}
+
+// serveMetrics serves /metrics and /healthz.
+func (s *Server) serveMetrics(life context.Context) error {
+	if s.cfg.Metrics == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", s.cfg.Metrics)
+	if err != nil {
+		return objcache.Errorf(objcache.Invalid, "listen on %s: %w", s.cfg.Metrics, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := json.NewEncoder(w).Encode(map[string]bool{"ready": s.ready}); err != nil {
+			s.logger.Debug("health answer not sent", "error", err)
+		}
+	})
+	h := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	s.work.Go(func() error {
+		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	s.work.Go(func() error {
+		<-life.Done()
+		return h.Close()
+	})
+	return nil
+}

@@ -1,0 +1,266 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/chunk"
+	"github.com/objcache/objcache/server/client"
+	"github.com/objcache/objcache/server/group"
+	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/ring"
+	serverrpc "github.com/objcache/objcache/server/rpc"
+	"github.com/objcache/objcache/server/transfer"
+)
+
+// Server is one cache server with one group.
+type Server struct {
+	cfg     Config
+	logger  *slog.Logger
+	state   *state
+	view    *ring.View
+	router  *client.Router
+	buckets *buckets
+	bytes   *chunk.Store
+	budget  *chunk.Budget
+	group   *group.Group
+	fs      *namespace.FS
+	moves   *transfer.Transfer
+	listen  net.Listener
+	grpc    *grpc.Server
+	metrics *prometheus.Registry
+	failed  chan error
+	stop    context.CancelFunc
+	work    *errgroup.Group
+	ready   bool
+}
+
+// sessionLease is how long a session lives without being heard of.
+const sessionLease = 30 * time.Second
+
+// Open starts a server and returns when it answers. On an error nothing is left running.
+func Open(ctx context.Context, cfg Config, logger *slog.Logger) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, logger: logger.With("server", cfg.Name), failed: make(chan error, 1), metrics: prometheus.NewRegistry()}
+	life, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.work, life = errgroup.WithContext(life)
+	if err := s.open(ctx, life); err != nil {
+		return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+	}
+	return s, nil
+}
+
+func (s *Server) open(ctx, life context.Context) (err error) {
+	if s.state, err = openState(s.cfg); err != nil {
+		return err
+	}
+	if s.listen, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+		return objcache.Errorf(objcache.Invalid, "listen on %s: %w", s.cfg.Listen, err)
+	}
+	if s.buckets, err = openBuckets(ctx, s.cfg, s.state, s.metrics, s.logger); err != nil {
+		return err
+	}
+	if err := s.openView(); err != nil {
+		return err
+	}
+	if err := s.openGroup(ctx); err != nil {
+		return err
+	}
+	if err := s.serve(life); err != nil {
+		return err
+	}
+	s.work.Go(func() error { return s.moves.Run(life) })
+	s.work.Go(func() error { return s.expire(life) })
+	s.work.Go(func() error { return s.buckets.probeLater(life) })
+	s.ready = true
+	s.logger.Info("server is ready", "listen", s.listen.Addr().String(), "view", s.view.Version.String(), "buckets", len(s.cfg.Buckets))
+	return nil
+}
+
+func (s *Server) self() Member {
+	for _, m := range s.cfg.Members {
+		if m.Name == s.cfg.Name {
+			return m
+		}
+	}
+	return Member{} // Validate has looked
+}
+
+func (s *Server) openView() (err error) {
+	ms := make([]ring.Member, 0, len(s.cfg.Members))
+	for _, m := range s.cfg.Members {
+		ms = append(ms, ring.Member{Group: objcache.GroupID(m.Group), Name: m.Name, Address: m.Address, Weight: 1})
+	}
+	s.view, err = ring.New(objcache.ViewVersion{Epoch: s.cfg.Epoch, Version: 1}, ms)
+	if err != nil {
+		return err
+	}
+	conf, err := clientTLS(s.cfg.TLS)
+	if err != nil {
+		return err
+	}
+	s.router = &client.Router{View: s.View, TLS: conf}
+	return nil
+}
+
+// View is the view the server holds.
+func (s *Server) View() *ring.View { return s.view }
+
+// Address is where the server listens.
+func (s *Server) Address() string { return s.listen.Addr().String() }
+
+// Failed delivers the reason for which the server must stop: a disk that lies, a listener that broke.
+func (s *Server) Failed() <-chan error { return s.failed }
+
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
+// openGroup opens what the group keeps on disk, bottom up, and the rooms on top of it.
+func (s *Server) openGroup(ctx context.Context) error {
+	dir := filepath.Join(s.cfg.StateDir, fmt.Sprintf("group-%d", s.self().Group))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	capacity, err := s.state.capacity(s.cfg)
+	if err != nil {
+		return err
+	}
+	s.budget = chunk.NewBudget(capacity)
+	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), chunk.Options{Budget: s.budget, Logger: s.logger}); err != nil {
+		return err
+	}
+	db, err := openRows(filepath.Join(dir, "rows"), s.cfg, s.logger)
+	if err != nil {
+		return err
+	}
+	s.group, err = group.Open(ctx, group.Config{
+		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
+		OpenLog: func(g *group.Group) (group.Log, error) {
+			return openLog(filepath.Join(dir, "log"), s.cfg, g, s.fail, s.logger)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return s.openRooms(ctx)
+}
+
+func (s *Server) openRooms(ctx context.Context) error {
+	defaults := namespace.Defaults{UID: s.cfg.UID, GID: s.cfg.GID, FileMode: s.cfg.FileMode, DirMode: s.cfg.DirMode}
+	s.moves = transfer.New(transfer.Config{
+		Group: s.group, Clean: s.bytes, Peers: s.router, Stores: s.buckets.stores(), View: s.View, Logger: s.logger,
+		FlushInterval: time.Duration(s.cfg.FlushInterval), ExternalTTL: time.Duration(s.cfg.ExternalTTL),
+		Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
+	})
+	s.fs = &namespace.FS{
+		Group: s.group, Peers: s.router, Loader: s.moves, View: s.View, Buckets: s.buckets.names(), Defaults: defaults, Logger: s.logger, Started: time.Now(),
+	}
+	files := &serverrpc.Files{Group: s.group, FS: s.fs, Transfer: s.moves}
+	s.router.LocalGroup, s.router.Local = s.group.ID(), files.Local
+	opts := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(client.MaxMessage), grpc.MaxSendMsgSize(client.MaxMessage), grpc.InitialWindowSize(8 << 20), grpc.InitialConnWindowSize(32 << 20),
+		grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+	}
+	conf, err := serverTLS(s.cfg.TLS)
+	if err != nil {
+		return err
+	}
+	if conf != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
+	}
+	s.grpc = grpc.NewServer(opts...)
+	rpc.RegisterFilesServer(s.grpc, files)
+	rpc.RegisterTransactionsServer(s.grpc, &serverrpc.Transactions{Group: s.group})
+	rpc.RegisterAdminServer(s.grpc, &admin{s: s})
+	return s.fs.MakeBuckets(ctx, time.Now().UnixNano())
+}
+
+func (s *Server) serve(life context.Context) error {
+	s.work.Go(func() error {
+		if err := s.grpc.Serve(s.listen); err != nil && life.Err() == nil {
+			s.fail(fmt.Errorf("serve %s: %w", s.cfg.Listen, err))
+			return err
+		}
+		return nil
+	})
+	return s.serveMetrics(life)
+}
+
+// expire ends sessions that nobody has heard of for a lease.
+func (s *Server) expire(life context.Context) error {
+	tick := time.NewTicker(sessionLease / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-life.Done():
+			return life.Err()
+		case <-tick.C:
+			before := time.Now().Add(-sessionLease)
+			s.group.ExpireSessions(before)
+			s.group.ExpireStaged(before, s.group.Alive)
+		}
+	}
+}
+
+// Close stops the server. What is not persisted stays in the state directory.
+func (s *Server) Close(ctx context.Context) error {
+	s.ready = false
+	if s.grpc != nil {
+		done := make(chan struct{})
+		go func() { s.grpc.GracefulStop(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(2 * time.Second):
+			s.grpc.Stop()
+		case <-ctx.Done():
+			s.grpc.Stop()
+		}
+	}
+	s.stop()
+	err := s.work.Wait()
+	if errors.Is(err, context.Canceled) {
+		err = nil
+	}
+	if s.group != nil {
+		err = errors.Join(err, s.group.Close())
+	}
+	if s.bytes != nil {
+		err = errors.Join(err, s.bytes.Close())
+	}
+	if s.router != nil {
+		err = errors.Join(err, s.router.Close())
+	}
+	if s.listen != nil && s.grpc == nil {
+		err = errors.Join(err, s.listen.Close())
+	}
+	if s.state != nil {
+		err = errors.Join(err, s.state.close())
+	}
+	return err
+}
+
+func clientTLS(t TLS) (*tls.Config, error) { return loadTLS(t, false) }
+func serverTLS(t TLS) (*tls.Config, error) { return loadTLS(t, true) }

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/google/uuid"
+	"golang.org/x/sys/unix"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/server/external"
+	"github.com/objcache/objcache/server/group"
+	"github.com/objcache/objcache/server/replica"
+)
+
+// stateVersion is the layout of the state directory (docs/on-disk.md).
+const stateVersion = 1
+
+// state is a server's state directory, locked by this process.
+type state struct {
+	dir  string
+	lock *os.File
+	id   identity
+}
+
+// identity is what identity.json holds.
+type identity struct {
+	Version  int                              `json:"version"`
+	Server   string                           `json:"server"` // UUID
+	Name     string                           `json:"name"`
+	Cluster  string                           `json:"cluster"`
+	Epoch    uint64                           `json:"epoch"`
+	Group    uint32                           `json:"group"`
+	Capacity int64                            `json:"capacity"`          // chosen at the first start, bytes
+	Buckets  map[string]external.Capabilities `json:"buckets,omitempty"` // what the last probe found
+}
+
+func openState(cfg Config) (*state, error) {
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(cfg.StateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(objcache.Errorf(objcache.Invalid, "state directory %s is in use by another process", cfg.StateDir), lock.Close())
+	}
+	s := &state{dir: cfg.StateDir, lock: lock}
+	if err := s.identify(cfg); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+// identify reads who the directory belongs to, or writes it down at the first start.
+func (s *state) identify(cfg Config) error {
+	b, err := os.ReadFile(s.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		s.id = identity{Version: stateVersion, Server: uuid.NewString(), Name: cfg.Name, Cluster: cfg.Cluster, Epoch: cfg.Epoch, Buckets: map[string]external.Capabilities{}}
+		for _, m := range cfg.Members {
+			if m.Name == cfg.Name {
+				s.id.Group = m.Group
+			}
+		}
+		return nil // written by remember, once the first start has succeeded so far
+	}
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if err := json.Unmarshal(b, &s.id); err != nil {
+		return objcache.Errorf(objcache.Corrupt, "%s: %w", s.file(), err)
+	}
+	switch {
+	case s.id.Version != stateVersion:
+		return objcache.Errorf(objcache.Invalid, "state directory %s has layout %d, this program writes %d", s.dir, s.id.Version, stateVersion)
+	case s.id.Cluster != cfg.Cluster:
+		return objcache.Errorf(objcache.Invalid, "state directory %s belongs to cluster %q, not %q", s.dir, s.id.Cluster, cfg.Cluster)
+	case s.id.Name != cfg.Name:
+		return objcache.Errorf(objcache.Invalid, "state directory %s belongs to server %q, not %q", s.dir, s.id.Name, cfg.Name)
+	case s.id.Epoch != cfg.Epoch:
+		return objcache.Errorf(objcache.Invalid, "state directory %s is of epoch %d, not %d", s.dir, s.id.Epoch, cfg.Epoch)
+	}
+	if s.id.Buckets == nil {
+		s.id.Buckets = map[string]external.Capabilities{}
+	}
+	return nil
+}
+
+func (s *state) file() string { return filepath.Join(s.dir, "identity.json") }
+
+// remember writes the identity durably.
+func (s *state) remember() error {
+	b, err := json.MarshalIndent(s.id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode identity: %w", err)
+	}
+	tmp := s.file() + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	_, err = f.Write(append(b, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if err := os.Rename(tmp, s.file()); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	d, err := os.Open(s.dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// capacity is the budget of chunks in bytes: as configured, else 80 % of what the disk had free at the first start.
+func (s *state) capacity(cfg Config) (int64, error) {
+	if cfg.CapacityBytes > 0 {
+		return cfg.CapacityBytes, nil
+	}
+	if s.id.Capacity == 0 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(s.dir, &st); err != nil {
+			return 0, fmt.Errorf("state directory: %w", err)
+		}
+		s.id.Capacity = max(64<<20, int64(st.Bavail)*st.Bsize/10*8)
+	}
+	return s.id.Capacity, s.remember()
+}
+
+func (s *state) close() error { return s.lock.Close() }
+
+// openRows opens the group's rows. The log is their write-ahead log, so Pebble's own is off.
+func openRows(dir string, cfg Config, logger *slog.Logger) (*pebble.DB, error) {
+	cache := pebble.NewCache(cfg.MemoryBytes / 8)
+	defer cache.Unref()
+	o := &pebble.Options{
+		Cache: cache, DisableWAL: true, MemTableSize: 16 << 20, MemTableStopWritesThreshold: 4, MaxOpenFiles: 512, Logger: pebbleLog{logger},
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return nil, objcache.Errorf(objcache.Corrupt, "rows in %s: %w", dir, err)
+	}
+	return db, nil
+}
+
+// pebbleLog sends Pebble's messages to slog. A fatal one ends the process: the rows and the log would part.
+type pebbleLog struct{ l *slog.Logger }
+
+func (pebbleLog) Infof(string, ...any)        {}
+func (p pebbleLog) Errorf(f string, a ...any) { p.l.Error("rows", "error", fmt.Sprintf(f, a...)) }
+func (p pebbleLog) Fatalf(f string, a ...any) { panic("rows: " + fmt.Sprintf(f, a...)) }
+
+func openLog(dir string, cfg Config, g *group.Group, fatal func(error), logger *slog.Logger) (group.Log, error) {
+	return replica.Open(replica.Config{ID: cfg.Name, Group: g.ID(), Dir: dir, Logger: logger, Fatal: fatal}, g)
+}
