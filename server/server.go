@@ -172,7 +172,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.moves = transfer.New(transfer.Config{
 		Group: s.group, Clean: s.bytes, Peers: s.router, Stores: s.buckets.stores(), View: s.View, Logger: s.logger,
 		FlushInterval: time.Duration(s.cfg.FlushInterval), ExternalTTL: time.Duration(s.cfg.ExternalTTL),
-		Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
+		Prefix: s.cfg.MetadataPrefix, Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
 	})
 	s.fs = &namespace.FS{
 		Group: s.group, Peers: s.router, Loader: s.moves, View: s.View, Buckets: s.buckets.names(), Defaults: defaults, Logger: s.logger, Started: time.Now(),

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,7 +88,9 @@ func (r *rig) keys() []string {
 	}
 	var ks []string
 	for _, o := range p.Objects {
-		ks = append(ks, o.Key)
+		if !strings.HasPrefix(o.Key, ".objcache/") {
+			ks = append(ks, o.Key)
+		}
 	}
 	slices.Sort(ks)
 	return ks

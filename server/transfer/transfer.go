@@ -42,6 +42,7 @@ type Config struct {
 	FlushInterval time.Duration // a dirty file is in external storage after about this long; 60 s
 	ExternalTTL   time.Duration // how old names and ETags may be; 5 s
 	Workers       int           // files persisted at the same time
+	Prefix        string        // hidden prefix of directory tables; empty: none are written or read
 	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
 	Defaults      namespace.Defaults
 	Node          string // names conflict copies
