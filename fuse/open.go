@@ -11,6 +11,9 @@ import (
 )
 
 // Open is open(2) of a file that exists: from here on this mount serves what every mount had closed before.
+//
+// A file whose last name went between the kernel's LOOKUP and this OPEN is Stale; the kernel looks the name up again, once. A program sees ESTALE only if
+// the name is replaced a second time just then.
 func (fs *FS) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	ctx, done := fs.begin(cancel)
 	defer done()

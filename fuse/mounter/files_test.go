@@ -35,34 +35,6 @@ func read(t testing.TB, path string) []byte {
 	return p
 }
 
-func TestMmap_SharedStoresAreReadAndCommitted(t *testing.T) {
-	eachMode(t, func(t *testing.T, c *fusetest.Cluster, m *mount) {
-		want := noise(1<<20, 3)
-		must(t, os.WriteFile(m.path("f"), want, 0o644))
-		f, err := os.OpenFile(m.path("f"), os.O_RDWR, 0)
-		must(t, err)
-		mem, err := unix.Mmap(int(f.Fd()), 0, len(want), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-		must(t, err)
-		if !bytes.Equal(mem, want) {
-			t.Error("mapping differs from what was written")
-		}
-		copy(mem[5000:], "stored")
-		copy(want[5000:], "stored")
-		must(t, unix.Msync(mem, unix.MS_SYNC))
-		must(t, f.Close())
-		copy(mem[9000:], "after the close")
-		copy(want[9000:], "after the close")
-		must(t, unix.Munmap(mem))
-		within(t, 5*time.Second, "commit of a store after the last close", func() bool {
-			got, _ := c.Content("f")
-			return bytes.Equal(got, want)
-		})
-		if !bytes.Equal(read(t, m.path("f")), want) {
-			t.Error("read after munmap differs")
-		}
-	})
-}
-
 func TestRename_OverOpenFileKeepsTheOldOneReadable(t *testing.T) {
 	eachMode(t, func(t *testing.T, c *fusetest.Cluster, m *mount) {
 		must(t, os.WriteFile(m.path("a"), []byte("old"), 0o644))

@@ -4,6 +4,7 @@ package mounter_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,8 +15,10 @@ import (
 	"github.com/objcache/objcache/fuse/mounter"
 )
 
-// unmountDeadline bounds every unmount of a test.
-const unmountDeadline = 20 * time.Second
+const (
+	unmountDeadline = 20 * time.Second // of every unmount of a test
+	mountLifetime   = 2 * time.Minute
+)
 
 var discard = slog.New(slog.DiscardHandler)
 
@@ -49,7 +52,13 @@ func mountOn(t testing.TB, c *fusetest.Cluster, change ...func(*mounter.Config))
 		t.Fatal(err)
 	}
 	m := &mount{Live: l, dir: cfg.Mountpoint, cache: cfg.CacheDir, backend: b}
+	// A program that hangs on the mount, which may be this one, could not be ended by the test's own timeout.
+	hung := time.AfterFunc(mountLifetime, func() {
+		t.Errorf("%s lives longer than %v and is cut off", m.dir, mountLifetime)
+		_ = l.Abort()
+	})
 	t.Cleanup(func() {
+		hung.Stop()
 		if err := m.end(); err != nil {
 			t.Errorf("unmount: %v", err)
 		}
@@ -64,7 +73,13 @@ func (m *mount) end() error {
 	m.ended = true
 	ctx, cancel := context.WithTimeout(context.Background(), unmountDeadline)
 	defer cancel()
-	return m.Unmount(ctx)
+	if err := m.Unmount(ctx); err != nil {
+		return err
+	}
+	if n := m.backend.Opens(); n != 0 {
+		return fmt.Errorf("%d opens are left at the cluster", n)
+	}
+	return nil
 }
 
 func (m *mount) path(name string) string { return filepath.Join(m.dir, name) }

@@ -42,12 +42,9 @@ func TestPassthrough_CompleteFileIsReadByTheKernelItself(t *testing.T) {
 	if !bytes.Equal(got, want) {
 		t.Error("read differs")
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, len(want), unix.PROT_READ, unix.MAP_SHARED)
-	must(t, err)
-	if !bytes.Equal(mem, want) {
+	if mem := mapped(t, "load", m.path("f"), 0, 3<<20, nil); !bytes.Equal(mem, want) {
 		t.Error("mapping differs")
 	}
-	must(t, unix.Munmap(mem))
 }
 
 func TestPassthrough_OffIsNeverUsedAndStatusSaysWhy(t *testing.T) {
