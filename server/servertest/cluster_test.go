@@ -20,7 +20,7 @@ import (
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/external/s3"
-	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/test/s3server"
 )
 
@@ -50,7 +50,7 @@ func newRig(t *testing.T, servers int, change func(*server.Config)) *rig {
 func (r *rig) start(servers int, b server.Bucket, change func(*server.Config)) {
 	r.cl = Start(r.t, Config{Servers: servers, Buckets: []server.Bucket{b}, Change: change})
 	r.c = r.cl.Client()
-	r.b = namespace.BucketIno("data")
+	r.b = meta.BucketIno("data")
 }
 
 // reload starts a fresh cluster on the same bucket.

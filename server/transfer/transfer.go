@@ -14,7 +14,7 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/group"
-	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
@@ -44,7 +44,7 @@ type Config struct {
 	Workers       int           // files persisted at the same time
 	Prefix        string        // hidden prefix of directory tables; empty: none are written or read
 	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
-	Defaults      namespace.Defaults
+	Defaults      meta.Defaults
 	Node          string // names conflict copies
 }
 
