@@ -74,6 +74,9 @@ arch: ## Check who imports whom (the table is test/arch/table.go)
 mutants: bin/versitygw ## Break the code on purpose and check that the tests notice
 	OBJCACHE_VERSITYGW=$(CURDIR)/bin/versitygw test/mutants/run.sh
 
+.PHONY: e2e-short
+e2e-short: demo ## The end-to-end check of every change: the demo, which exits non-zero if a single byte differs
+
 # Static checks
 
 .PHONY: fmt

@@ -350,3 +350,23 @@ func TestPersist_KeepsTheOrderOfOneKey(t *testing.T) {
 		}
 	})
 }
+
+func TestTruncate_ShrinkThenGrowReadsZeros(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, 3, nil)
+	r.put("f", random(20<<20, 12))
+	ino := r.lookup("f").Ino
+	for _, size := range []int64{17<<20 + 5, 100, 18 << 20} {
+		if _, err := r.c.Setattr(ctx, ino, objcache.SetAttr{Size: &size}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := append(random(20<<20, 12)[:100], make([]byte, 18<<20-100)...)
+	if !bytes.Equal(r.read(ino), want) {
+		t.Error("bytes differ after shrinking and growing")
+	}
+	r.flush()
+	if !bytes.Equal(r.object("f"), want) {
+		t.Error("the object differs after shrinking and growing")
+	}
+}

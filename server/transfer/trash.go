@@ -45,7 +45,13 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	case !p.GetOwes():
 		return t.trashGone(ctx, in, b, nil) // absorbed by the put of the name's new inode
 	case p.GetChildNow() != 0 && in.GetDir() == nil:
-		return errWait // its put overwrites the object
+		now, err := t.inspect(ctx, p.GetChildNow())
+		if err != nil {
+			return err
+		}
+		if now.GetDir() == nil {
+			return errWait // its put overwrites the object
+		}
 	}
 	claim := &rpc.Step{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: b.GetDir(), Name: b.GetName(), Ino: in.GetIno()}}}
 	if err := t.transact(ctx, claim); err != nil {
