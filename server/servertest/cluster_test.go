@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/external/s3"
-	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/test/s3server"
 )
 
@@ -49,7 +50,7 @@ func newRig(t *testing.T, servers int, change func(*server.Config)) *rig {
 func (r *rig) start(servers int, b server.Bucket, change func(*server.Config)) {
 	r.cl = Start(r.t, Config{Servers: servers, Buckets: []server.Bucket{b}, Change: change})
 	r.c = r.cl.Client()
-	r.b = namespace.BucketIno("data")
+	r.b = meta.BucketIno("data")
 }
 
 // reload starts a fresh cluster on the same bucket.
@@ -87,7 +88,9 @@ func (r *rig) keys() []string {
 	}
 	var ks []string
 	for _, o := range p.Objects {
-		ks = append(ks, o.Key)
+		if !strings.HasPrefix(o.Key, ".objcache/") {
+			ks = append(ks, o.Key)
+		}
 	}
 	slices.Sort(ks)
 	return ks
