@@ -128,7 +128,30 @@ func (d *demo) secondMount(ctx context.Context, _ *step) error {
 	return err
 }
 
-func (d *demo) flush(ctx context.Context, _ *step) error {
-	_, err := d.output(ctx, "objcache", "flush", filepath.Dir(d.mnt()))
-	return err
+func (d *demo) flush(ctx context.Context, s *step) error {
+	cmd := exec.CommandContext(ctx, d.program("objcache"), "flush", filepath.Dir(d.mnt()))
+	w := &flushLines{s: s}
+	cmd.Stderr = w
+	if _, err := d.command(cmd); err != nil {
+		return fmt.Errorf("%w: %s", err, w.last)
+	}
+	return nil
+}
+
+// flushLines follows what `objcache flush` prints of its progress.
+type flushLines struct {
+	s    *step
+	last string
+}
+
+func (f *flushLines) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		f.last = strings.TrimSpace(line)
+		var done, of int64
+		if n, err := fmt.Sscanf(f.last, "persisted %d of %d files", &done, &of); n == 2 && err == nil {
+			f.s.files.Store(done)
+			f.s.ofFiles.Store(of)
+		}
+	}
+	return len(p), nil
 }
