@@ -222,6 +222,20 @@ func (s *Server) expire(life context.Context) error {
 			before := time.Now().Add(-sessionLease)
 			s.group.ExpireSessions(before)
 			s.group.ExpireStaged(before, s.group.Alive)
+			s.dropOrphanedStages(life)
+		}
+	}
+}
+
+// dropOrphanedStages frees what was staged for files that are gone: their last flush failed, and no other will come.
+func (s *Server) dropOrphanedStages(life context.Context) {
+	for _, ino := range s.group.StagedInos(time.Now().Add(-sessionLease / 6)) {
+		ctx, cancel := context.WithTimeout(life, time.Second)
+		in, err := s.fs.Inode(ctx, ino)
+		cancel()
+		k := objcache.KindOf(err)
+		if err == nil && in.GetDead() || err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+			s.group.DropStaged(ino)
 		}
 	}
 }

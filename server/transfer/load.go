@@ -298,7 +298,7 @@ func (m *merging) merge(ctx context.Context, page external.Page) error {
 // name is the entry that a key stands for; false when no path can express it, or it is ours to hide.
 func (m *merging) name(key string) (string, bool) {
 	n := strings.TrimPrefix(key, m.prefix)
-	if m.prefix == "" && n == ".objcache" {
+	if m.prefix == "" && n == meta.HiddenDir {
 		return "", false
 	}
 	if n == "" || n == "." || n == ".." || len(n) > 255 || strings.ContainsAny(n, "/\x00") || m.seen[n] {
