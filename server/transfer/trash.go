@@ -21,7 +21,7 @@ func (t *Transfer) emptyTrash(ctx context.Context, ino objcache.Ino) error {
 		return err
 	}
 	for _, b := range in.GetTrash() {
-		if !in.GetDead() && in.GetBase().GetKey() == b.GetKey() && in.GetDir() == nil {
+		if in.GetDir() == nil && onlyCopy(in, b.GetKey()) {
 			return errWait // the only copy of the bytes
 		}
 		if err := t.deleteObject(ctx, in, b); err != nil {
