@@ -475,6 +475,13 @@ func playModel(t *testing.T, seed uint64) {
 		p.root = &inode{ino: r.mkdir(r.b, fmt.Sprintf("p%d", i)), dir: map[string]*inode{}}
 		ps = append(ps, p)
 	}
+	t.Cleanup(func() {
+		for i, p := range ps {
+			if t.Failed() {
+				t.Logf("seed %d, player %d:\n%s", seed, i, joined(p.log))
+			}
+		}
+	})
 	for round := range rounds {
 		var wg sync.WaitGroup
 		for _, p := range ps {
@@ -611,11 +618,6 @@ func compareBucket(t *testing.T, r *rig, ps []*player, seed uint64) {
 	for k, b := range want {
 		if slices.Contains(keys, k) && !bytes.Equal(r.object(k), b) {
 			t.Errorf("seed %d: object %q differs", seed, k)
-		}
-	}
-	if t.Failed() {
-		for i, p := range ps {
-			t.Logf("player %d:\n%s", i, joined(p.log))
 		}
 	}
 }
