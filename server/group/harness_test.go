@@ -262,7 +262,9 @@ func (w *world) put(client, seq uint64, inos ...uint64) error {
 // eventually waits for a state.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); !ok(); <-tick.C {
 		if time.Now().After(end) {
 			w.t.Fatalf("never: %s", what)
 		}

@@ -654,7 +654,9 @@ func seeds(t *testing.T) []uint64 {
 // eventually waits for a state.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatal("never came to be")
 		}
