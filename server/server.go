@@ -182,7 +182,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.router.LocalGroup, s.router.Local = s.group.ID(), files.Local
 	opts := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(client.MaxMessage), grpc.MaxSendMsgSize(client.MaxMessage), grpc.InitialWindowSize(8 << 20), grpc.InitialConnWindowSize(32 << 20),
-		grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10),
+		grpc.WaitForHandlers(true), grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	conf, err := serverTLS(s.cfg.TLS)
@@ -258,6 +258,9 @@ func (s *Server) Close(ctx context.Context) error {
 	err := s.work.Wait()
 	if errors.Is(err, context.Canceled) {
 		err = nil
+	}
+	if s.moves != nil {
+		s.moves.Close()
 	}
 	if s.group != nil {
 		err = errors.Join(err, s.group.Close())

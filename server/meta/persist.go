@@ -67,11 +67,21 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 			d.TableWritten = s.GetTable()
 		}
 		if s.GetMarker() != "" {
+			leavePrefix(in, s.GetMarker())
 			d.Marker, d.Prefix = true, s.GetMarker()
 			in.Dirty, in.AttrDirty = false, false
 		}
 	}
 	return e.putOwing(in, max(in.GetDirtySince(), 1))
+}
+
+// leavePrefix owes the deletion of a directory's marker that moved with a directory above it.
+func leavePrefix(in *record.Inode, key string) {
+	d := in.GetDir()
+	if !d.GetMarker() || d.GetPrefix() == key || len(in.GetLinks()) != 1 || slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetKey() == d.GetPrefix() }) {
+		return
+	}
+	in.Trash = append(in.Trash, &record.Base{Key: d.GetPrefix(), Dir: in.GetLinks()[0].GetDir(), Name: in.GetLinks()[0].GetName()})
 }
 
 func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) error {

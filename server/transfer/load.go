@@ -170,14 +170,14 @@ func (t *Transfer) begin(dir *record.Inode) *load {
 	l := &load{done: make(chan struct{})}
 	l.mu.page = make(chan struct{})
 	t.loads.mu.running[ino] = l
-	go func() {
+	t.background(func(ctx context.Context) {
 		// It outlives whoever asked first: others wait for it too.
-		l.err = t.list(context.Background(), dir, l)
+		l.err = t.list(ctx, dir, l)
 		t.loads.mu.Lock()
 		delete(t.loads.mu.running, ino)
 		t.loads.mu.Unlock()
 		close(l.done)
-	}()
+	})
 	return l
 }
 

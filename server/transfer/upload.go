@@ -44,6 +44,9 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if err != nil {
 		return err
 	}
+	if slices.Contains(p.GetBlockedBy(), uint64(ino)) {
+		return t.stepAside(ctx, ino)
+	}
 	if len(p.GetBlockedBy()) > 0 {
 		return t.unblock(ctx, p.GetBlockedBy())
 	}
