@@ -313,3 +313,40 @@ func TestStage_ExpiresWithItsSession(t *testing.T) {
 		t.Errorf("%d places live after the session", n)
 	}
 }
+
+func TestReadPinned_WaitsForThePinAndNeverTakesItsAbsenceForNothing(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.ino(1, 0), w.ino(2, 0)
+	if err := w.put(7, 1, a, b); err != nil {
+		t.Fatal(err)
+	}
+	k := objcache.ChunkKey{Ino: objcache.Ino(b)}
+	commit := &rpc.Step{Step: &rpc.Step_CommitChunk{CommitChunk: &rpc.CommitChunk{Ino: b, Version: 2, Inline: []*rpc.Inline{{Data: []byte("bytes")}}}}}
+	if _, err := w.group(2).Transact(t.Context(), Tx{Header: &rpc.Header{}, Steps: []*rpc.Step{commit}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.group(2).HasBytes(t.Context(), k, 2); !errors.Is(err, objcache.Conflict) {
+		t.Errorf("a version that is not pinned: %v", err)
+	}
+	w.losing(func(kind string, _ objcache.GroupID) (bool, bool) { return kind != "prepare", false })
+	pin := []*rpc.Step{
+		{Step: &rpc.Step_SetInode{SetInode: &rpc.SetInode{Ino: a, Set: &rpc.SetattrRequest{Ino: a}}}},
+		{Step: &rpc.Step_PinChunk{PinChunk: &rpc.PinChunk{Ino: b, Version: 2}}},
+	}
+	if _, err := w.group(1).Transact(t.Context(), Tx{Header: &rpc.Header{}, Steps: pin}); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if has, err := w.group(2).HasBytes(short, k, 2); err == nil {
+		t.Fatalf("an upload did not wait for the pin's decision: %v", has)
+	}
+	w.losing(nil)
+	if has, err := w.group(2).HasBytes(t.Context(), k, 2); err != nil || !has {
+		t.Errorf("after the decision: %v, %v", has, err)
+	}
+	p := make([]byte, 5)
+	if gaps, err := w.group(2).ReadPinned(t.Context(), k, 2, 0, p); err != nil || len(gaps) > 0 || string(p) != "bytes" {
+		t.Errorf("pinned bytes: %q, %v, %v", p, gaps, err)
+	}
+}

@@ -486,7 +486,7 @@ func (t *Transfer) UploadPart(ctx context.Context, r *rpc.UploadPartRequest) (st
 	if err := decodeBase(r.GetBase(), base); err != nil {
 		return "", err
 	}
-	dirty, err := t.cfg.Group.HasPin(k, r.GetVersion())
+	dirty, err := t.cfg.Group.HasBytes(ctx, k, r.GetVersion())
 	if err != nil {
 		return "", err
 	}
