@@ -64,13 +64,24 @@ func (c *Cluster) Close() { c.lock.release() }
 
 func (c *Cluster) say(format string, args ...any) { fmt.Fprintf(c.out, format+"\n", args...) }
 
-// Names are what Kill, Stop and Start take: the servers, the mounts and, if there is a local one, the S3 server.
-func (c *Cluster) Names() []string {
+func (c *Cluster) names() []string {
 	var names []string
 	for _, m := range c.members() {
 		names = append(names, m.name())
 	}
 	return names
+}
+
+// Names are what Kill, Stop and Start take: the servers, the mounts and, if there is a local one, the S3 server. None for a directory without a cluster.
+func Names(dir string) []string {
+	if claim(dir, false) != nil {
+		return nil
+	}
+	s, err := loadSpec(dir)
+	if err != nil {
+		return nil
+	}
+	return (&Cluster{dir: dir, spec: s}).names()
 }
 
 // member is one process of the cluster.
@@ -102,7 +113,7 @@ func (c *Cluster) member(name string) (member, error) {
 	ms := c.members()
 	i := slices.IndexFunc(ms, func(m member) bool { return m.name() == name })
 	if i < 0 {
-		return nil, objcache.Errorf(objcache.NotExist, "process %q (there are %v)", name, c.Names())
+		return nil, objcache.Errorf(objcache.NotExist, "process %q (there are %v)", name, c.names())
 	}
 	return ms[i], nil
 }

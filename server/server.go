@@ -22,6 +22,7 @@ import (
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/group"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/ring"
 	serverrpc "github.com/objcache/objcache/server/rpc"
@@ -168,11 +169,11 @@ func (s *Server) openGroup(ctx context.Context) error {
 }
 
 func (s *Server) openRooms(ctx context.Context) error {
-	defaults := namespace.Defaults{UID: s.cfg.UID, GID: s.cfg.GID, FileMode: s.cfg.FileMode, DirMode: s.cfg.DirMode}
+	defaults := meta.Defaults{UID: s.cfg.UID, GID: s.cfg.GID, FileMode: s.cfg.FileMode, DirMode: s.cfg.DirMode}
 	s.moves = transfer.New(transfer.Config{
 		Group: s.group, Clean: s.bytes, Peers: s.router, Stores: s.buckets.stores(), View: s.View, Logger: s.logger,
 		FlushInterval: time.Duration(s.cfg.FlushInterval), ExternalTTL: time.Duration(s.cfg.ExternalTTL),
-		Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
+		Prefix: s.cfg.MetadataPrefix, Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
 	})
 	s.fs = &namespace.FS{
 		Group: s.group, Peers: s.router, Loader: s.moves, View: s.View, Buckets: s.buckets.names(), Defaults: defaults, Logger: s.logger, Started: time.Now(),
@@ -221,6 +222,20 @@ func (s *Server) expire(life context.Context) error {
 			before := time.Now().Add(-sessionLease)
 			s.group.ExpireSessions(before)
 			s.group.ExpireStaged(before, s.group.Alive)
+			s.dropOrphanedStages(life)
+		}
+	}
+}
+
+// dropOrphanedStages frees what was staged for files that are gone: their last flush failed, and no other will come.
+func (s *Server) dropOrphanedStages(life context.Context) {
+	for _, ino := range s.group.StagedInos(time.Now().Add(-sessionLease / 6)) {
+		ctx, cancel := context.WithTimeout(life, time.Second)
+		in, err := s.fs.Inode(ctx, ino)
+		cancel()
+		k := objcache.KindOf(err)
+		if err == nil && in.GetDead() || err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+			s.group.DropStaged(ino)
 		}
 	}
 }

@@ -5367,9 +5367,12 @@ type EndPersist struct {
 	Base          []byte                 `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`  // record.Base
 	Version       uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	TrashGone     []string               `protobuf:"bytes,6,rep,name=trash_gone,json=trashGone,proto3" json:"trash_gone,omitempty"`
-	Marker        string                 `protobuf:"bytes,7,opt,name=marker,proto3" json:"marker,omitempty"` // a directory's marker of this key was written
-	More          bool                   `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`    // chunks are still pinned: the intent stays until the last of them is told
-	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`  // everything below a renamed directory has moved
+	Marker        string                 `protobuf:"bytes,7,opt,name=marker,proto3" json:"marker,omitempty"`           // a directory's marker of this key was written
+	More          bool                   `protobuf:"varint,12,opt,name=more,proto3" json:"more,omitempty"`             // chunks are still pinned: the intent stays until the last of them is told
+	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`            // everything below a renamed directory has moved
+	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"`  // attributes alone went to the directory table
+	AsOf          int64                  `protobuf:"varint,10,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // ... as they were then (ctime)
+	Table         uint64                 `protobuf:"varint,11,opt,name=table,proto3" json:"table,omitempty"`           // the directory table was written as of this table_changes
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5467,6 +5470,27 @@ func (x *EndPersist) GetMoved() bool {
 	return false
 }
 
+func (x *EndPersist) GetAttributes() bool {
+	if x != nil {
+		return x.Attributes
+	}
+	return false
+}
+
+func (x *EndPersist) GetAsOf() int64 {
+	if x != nil {
+		return x.AsOf
+	}
+	return 0
+}
+
+func (x *EndPersist) GetTable() uint64 {
+	if x != nil {
+		return x.Table
+	}
+	return 0
+}
+
 type UnpinChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
@@ -5562,6 +5586,7 @@ type SettleEntry struct {
 	Modified      int64                  `protobuf:"varint,6,opt,name=modified,proto3" json:"modified,omitempty"`
 	Gone          bool                   `protobuf:"varint,7,opt,name=gone,proto3" json:"gone,omitempty"` // the object of ino is deleted
 	Key           string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
+	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"` // only that its attributes changed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5650,6 +5675,13 @@ func (x *SettleEntry) GetKey() string {
 		return x.Key
 	}
 	return ""
+}
+
+func (x *SettleEntry) GetAttributes() bool {
+	if x != nil {
+		return x.Attributes
+	}
+	return false
 }
 
 // ClaimEntry takes the right to change the object under one of a directory's names: for the inode that has the name, or one that owes for it.
@@ -7006,7 +7038,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bPinChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion\"\xd5\x01\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\xa0\x02\n" +
 	"\n" +
 	"EndPersist\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
@@ -7017,8 +7049,14 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"trash_gone\x18\x06 \x03(\tR\ttrashGone\x12\x16\n" +
 	"\x06marker\x18\a \x01(\tR\x06marker\x12\x12\n" +
-	"\x04more\x18\t \x01(\bR\x04more\x12\x14\n" +
-	"\x05moved\x18\b \x01(\bR\x05moved\"\x88\x01\n" +
+	"\x04more\x18\f \x01(\bR\x04more\x12\x14\n" +
+	"\x05moved\x18\b \x01(\bR\x05moved\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\t \x01(\bR\n" +
+	"attributes\x12\x13\n" +
+	"\x05as_of\x18\n" +
+	" \x01(\x03R\x04asOf\x12\x14\n" +
+	"\x05table\x18\v \x01(\x04R\x05table\"\x88\x01\n" +
 	"\n" +
 	"UnpinChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
@@ -7026,7 +7064,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x10\n" +
-	"\x03len\x18\x06 \x01(\x03R\x03len\"\xaf\x01\n" +
+	"\x03len\x18\x06 \x01(\x03R\x03len\"\xcf\x01\n" +
 	"\vSettleEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -7035,7 +7073,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x1a\n" +
 	"\bmodified\x18\x06 \x01(\x03R\bmodified\x12\x12\n" +
 	"\x04gone\x18\a \x01(\bR\x04gone\x12\x10\n" +
-	"\x03key\x18\b \x01(\tR\x03key\"D\n" +
+	"\x03key\x18\b \x01(\tR\x03key\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\t \x01(\bR\n" +
+	"attributes\"D\n" +
 	"\n" +
 	"ClaimEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +

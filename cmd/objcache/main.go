@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ func main() {
 	err := newRoot().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "objcache:", err)
+		fmt.Fprintln(os.Stderr, "objcache:", oneLine(err))
 		os.Exit(1)
 	}
 }
@@ -32,6 +33,9 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(newVersion())
+	root.AddCommand(newServer(), newMount(), newStatus(), newFlush(), newRefresh(), newWarm(), newDev(), newVersion())
 	return root
 }
+
+// oneLine joins what several causes say.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -26,6 +26,8 @@ func (f facts) Staged(c objcache.ClientID, k objcache.ChunkKey, first, last uint
 
 func (f facts) Owns(k objcache.ChunkKey) bool { return f.g.Owns(ring.HashChunk(k)) }
 
+func (f facts) Now() int64 { return time.Now().UnixNano() }
+
 func (f facts) NextExtent() uint64 { return f.g.numbers.extent() }
 
 // HasOpen reports whether a session has the inode open, or nobody can know yet.

@@ -21,6 +21,8 @@ type Facts interface {
 	Staged(client objcache.ClientID, k objcache.ChunkKey, first, last uint64) ([]*record.Extent, []*record.Placed, bool)
 	// Owns reports whether the group owns a chunk.
 	Owns(k objcache.ChunkKey) bool
+	// Now is the leader's clock, ns.
+	Now() int64
 	// NextExtent numbers a new extent.
 	NextExtent() uint64
 }
@@ -185,5 +187,5 @@ func (e *Eval) deleteInode(in *record.Inode) error {
 // Owes reports whether external storage does not yet hold what the namespace says of the inode.
 func Owes(in *record.Inode) bool {
 	return in.GetDirty() || in.GetAttrDirty() || in.GetDead() || in.GetIntent() != nil || len(in.GetTrash()) > 0 ||
-		in.GetOrphan() || in.GetDir().GetMoving()
+		in.GetOrphan() || in.GetDir().GetMoving() || in.GetDir().GetTableChanges() != in.GetDir().GetTableWritten()
 }

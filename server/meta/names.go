@@ -117,6 +117,9 @@ func (e *Eval) putTombstone(dir objcache.Ino, name string, row *record.DirEntry)
 // settleEntry tells a directory what external storage now holds for one of its names: the object of ino, or nothing of it any more.
 func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 	dir := objcache.Ino(s.GetDir())
+	if err := e.touchTable(dir); err != nil || s.GetAttributes() {
+		return err
+	}
 	row, err := Entry(e.b, dir, s.GetName())
 	if err != nil || row == nil {
 		return err
@@ -134,6 +137,16 @@ func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 		return e.putTombstone(dir, s.GetName(), row)
 	}
 	return e.Put(EntryKey(dir, s.GetName()), row)
+}
+
+// touchTable notes that a directory's table has to be written again.
+func (e *Eval) touchTable(ino objcache.Ino) error {
+	in, err := Inode(e.b, ino)
+	if err != nil || in.GetDir() == nil || in.GetDead() {
+		return err
+	}
+	in.Dir.TableChanges++
+	return e.putOwing(in, e.facts.Now())
 }
 
 // settleDebts drops the debts that are paid: those of an inode whose object is gone, and what the object of the name's own inode has overwritten. An

@@ -45,6 +45,10 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 	for _, key := range s.GetTrashGone() {
 		in.Trash = slices.DeleteFunc(in.Trash, func(b *record.Base) bool { return b.GetKey() == key })
 	}
+	if s.GetAttributes() {
+		in.AttrDirty = in.GetAttrDirty() && in.GetCtime() > s.GetAsOf()
+		return e.putOwing(in, max(in.GetDirtySince(), 1))
+	}
 	it := in.GetIntent()
 	if !s.GetMore() && s.GetVersion() > 0 { // deletes and markers say nothing about an upload
 		in.Intent = nil
@@ -57,6 +61,10 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 	if d := in.GetDir(); d != nil {
 		if s.GetMoved() {
 			d.Moving = false
+			d.TableChanges++
+		}
+		if s.GetTable() > 0 {
+			d.TableWritten = s.GetTable()
 		}
 		if s.GetMarker() != "" {
 			leavePrefix(in, s.GetMarker())

@@ -29,6 +29,8 @@ func checkName(dir *record.Inode, name string) error {
 	switch {
 	case dir.GetIno() == uint64(objcache.RootIno):
 		return objcache.Errorf(objcache.NotPermitted, "name %q: the root holds bucket directories only", name)
+	case name == meta.HiddenDir && len(dir.GetLinks()) == 1 && dir.GetLinks()[0].GetDir() == uint64(objcache.RootIno):
+		return objcache.Errorf(objcache.NotPermitted, "name %q is reserved at the top of a bucket", name)
 	case len(name) > maxName:
 		return objcache.Errorf(objcache.NameTooLong, "name of %d bytes", len(name))
 	case len(dir.GetDir().GetPrefix())+len(name)+1 > maxKey:
@@ -42,7 +44,7 @@ func (f *FS) entry(ctx context.Context, dir *record.Inode, name string) (*record
 	if dir.GetIno() == uint64(objcache.RootIno) {
 		for _, b := range f.Buckets {
 			if b == name {
-				return &record.DirEntry{Ino: uint64(BucketIno(b)), Mode: objcache.ModeDir}, nil
+				return &record.DirEntry{Ino: uint64(meta.BucketIno(b)), Mode: objcache.ModeDir}, nil
 			}
 		}
 		return nil, nil
@@ -117,7 +119,7 @@ func (f *FS) Readdir(ctx context.Context, r *rpc.ReaddirRequest) (*rpc.Reply, er
 	case dir.GetDead():
 	case dir.GetIno() == uint64(objcache.RootIno):
 		for i := int(r.GetCookie()); i < len(f.Buckets); i++ {
-			if !add(f.Buckets[i], uint64(i)+1, uint64(BucketIno(f.Buckets[i]))) {
+			if !add(f.Buckets[i], uint64(i)+1, uint64(meta.BucketIno(f.Buckets[i]))) {
 				break
 			}
 		}

@@ -932,9 +932,11 @@ type DirState struct {
 	LoadedAt      int64                  `protobuf:"varint,3,opt,name=loaded_at,json=loadedAt,proto3" json:"loaded_at,omitempty"` // when the last complete listing began, leader's clock
 	Marker        bool                   `protobuf:"varint,4,opt,name=marker,proto3" json:"marker,omitempty"`                     // the object "prefix" exists
 	MarkerEtag    string                 `protobuf:"bytes,5,opt,name=marker_etag,json=markerEtag,proto3" json:"marker_etag,omitempty"`
-	Children      uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"`                       // live entries
-	Moving        bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`                           // renamed: keys below are still under their old prefix
-	NextCookie    uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"` // readdir position of the next new name
+	Children      uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"`                              // live entries
+	Moving        bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`                                  // renamed: keys below are still under their old prefix
+	NextCookie    uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"`        // readdir position of the next new name
+	TableChanges  uint64                 `protobuf:"varint,10,opt,name=table_changes,json=tableChanges,proto3" json:"table_changes,omitempty"` // grows when the directory table has to be written again
+	TableWritten  uint64                 `protobuf:"varint,11,opt,name=table_written,json=tableWritten,proto3" json:"table_written,omitempty"` // table_changes as of the last written table
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1021,6 +1023,20 @@ func (x *DirState) GetMoving() bool {
 func (x *DirState) GetNextCookie() uint64 {
 	if x != nil {
 		return x.NextCookie
+	}
+	return 0
+}
+
+func (x *DirState) GetTableChanges() uint64 {
+	if x != nil {
+		return x.TableChanges
+	}
+	return 0
+}
+
+func (x *DirState) GetTableWritten() uint64 {
+	if x != nil {
+		return x.TableWritten
 	}
 	return 0
 }
@@ -2015,6 +2031,183 @@ func (x *Allocation) GetNextExtent() uint64 {
 	return 0
 }
 
+// DirTable is what a listing of a directory does not tell: an object in the bucket's hidden prefix. It is derived: without it files keep their bytes.
+type DirTable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"` // of the directory's keys
+	Rows          []*TableRow            `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`     // by name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DirTable) Reset() {
+	*x = DirTable{}
+	mi := &file_server_record_record_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DirTable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DirTable) ProtoMessage() {}
+
+func (x *DirTable) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DirTable.ProtoReflect.Descriptor instead.
+func (*DirTable) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DirTable) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *DirTable) GetRows() []*TableRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+type TableRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Etag          string                 `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"` // the row counts only for this object; directories have none
+	Mode          uint32                 `protobuf:"varint,3,opt,name=mode,proto3" json:"mode,omitempty"`
+	Uid           uint32                 `protobuf:"varint,4,opt,name=uid,proto3" json:"uid,omitempty"`
+	Gid           uint32                 `protobuf:"varint,5,opt,name=gid,proto3" json:"gid,omitempty"`
+	Rdev          uint32                 `protobuf:"varint,6,opt,name=rdev,proto3" json:"rdev,omitempty"`
+	Atime         int64                  `protobuf:"varint,7,opt,name=atime,proto3" json:"atime,omitempty"`
+	Mtime         int64                  `protobuf:"varint,8,opt,name=mtime,proto3" json:"mtime,omitempty"`
+	Ctime         int64                  `protobuf:"varint,9,opt,name=ctime,proto3" json:"ctime,omitempty"`
+	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`
+	Xattrs        map[string][]byte      `protobuf:"bytes,11,rep,name=xattrs,proto3" json:"xattrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TableRow) Reset() {
+	*x = TableRow{}
+	mi := &file_server_record_record_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TableRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TableRow) ProtoMessage() {}
+
+func (x *TableRow) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TableRow.ProtoReflect.Descriptor instead.
+func (*TableRow) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *TableRow) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TableRow) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+func (x *TableRow) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+func (x *TableRow) GetUid() uint32 {
+	if x != nil {
+		return x.Uid
+	}
+	return 0
+}
+
+func (x *TableRow) GetGid() uint32 {
+	if x != nil {
+		return x.Gid
+	}
+	return 0
+}
+
+func (x *TableRow) GetRdev() uint32 {
+	if x != nil {
+		return x.Rdev
+	}
+	return 0
+}
+
+func (x *TableRow) GetAtime() int64 {
+	if x != nil {
+		return x.Atime
+	}
+	return 0
+}
+
+func (x *TableRow) GetMtime() int64 {
+	if x != nil {
+		return x.Mtime
+	}
+	return 0
+}
+
+func (x *TableRow) GetCtime() int64 {
+	if x != nil {
+		return x.Ctime
+	}
+	return 0
+}
+
+func (x *TableRow) GetTarget() string {
+	if x != nil {
+		return x.Target
+	}
+	return ""
+}
+
+func (x *TableRow) GetXattrs() map[string][]byte {
+	if x != nil {
+		return x.Xattrs
+	}
+	return nil
+}
+
 var File_server_record_record_proto protoreflect.FileDescriptor
 
 const file_server_record_record_proto_rawDesc = "" +
@@ -2117,7 +2310,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bif_match\x18\t \x01(\tR\aifMatch\x12\x1d\n" +
 	"\n" +
 	"lowest_cut\x18\n" +
-	" \x01(\x04R\tlowestCut\"\xef\x01\n" +
+	" \x01(\x04R\tlowestCut\"\xb9\x02\n" +
 	"\bDirState\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1b\n" +
@@ -2128,7 +2321,10 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bchildren\x18\x06 \x01(\x04R\bchildren\x12\x16\n" +
 	"\x06moving\x18\b \x01(\bR\x06moving\x12\x1f\n" +
 	"\vnext_cookie\x18\t \x01(\x04R\n" +
-	"nextCookieJ\x04\b\a\x10\b\"\xea\x01\n" +
+	"nextCookie\x12#\n" +
+	"\rtable_changes\x18\n" +
+	" \x01(\x04R\ftableChanges\x12#\n" +
+	"\rtable_written\x18\v \x01(\x04R\ftableWrittenJ\x04\b\a\x10\b\"\xea\x01\n" +
 	"\bDirEntry\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -2211,7 +2407,26 @@ const file_server_record_record_proto_rawDesc = "" +
 	"Allocation\x12\x19\n" +
 	"\bnext_ino\x18\x01 \x01(\x04R\anextIno\x12\x1f\n" +
 	"\vnext_extent\x18\x02 \x01(\x04R\n" +
-	"nextExtentB,Z*github.com/objcache/objcache/server/recordb\x06proto3"
+	"nextExtent\"T\n" +
+	"\bDirTable\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x120\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1c.objcache.record.v1.TableRowR\x04rows\"\xd5\x02\n" +
+	"\bTableRow\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x12\n" +
+	"\x04mode\x18\x03 \x01(\rR\x04mode\x12\x10\n" +
+	"\x03uid\x18\x04 \x01(\rR\x03uid\x12\x10\n" +
+	"\x03gid\x18\x05 \x01(\rR\x03gid\x12\x12\n" +
+	"\x04rdev\x18\x06 \x01(\rR\x04rdev\x12\x14\n" +
+	"\x05atime\x18\a \x01(\x03R\x05atime\x12\x14\n" +
+	"\x05mtime\x18\b \x01(\x03R\x05mtime\x12\x14\n" +
+	"\x05ctime\x18\t \x01(\x03R\x05ctime\x12\x16\n" +
+	"\x06target\x18\n" +
+	" \x01(\tR\x06target\x12@\n" +
+	"\x06xattrs\x18\v \x03(\v2(.objcache.record.v1.TableRow.XattrsEntryR\x06xattrs\x1a9\n" +
+	"\vXattrsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B,Z*github.com/objcache/objcache/server/recordb\x06proto3"
 
 var (
 	file_server_record_record_proto_rawDescOnce sync.Once
@@ -2226,7 +2441,7 @@ func file_server_record_record_proto_rawDescGZIP() []byte {
 }
 
 var file_server_record_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_server_record_record_proto_goTypes = []any{
 	(Entry_Kind)(0),    // 0: objcache.record.v1.Entry.Kind
 	(*Entry)(nil),      // 1: objcache.record.v1.Entry
@@ -2251,7 +2466,10 @@ var file_server_record_record_proto_goTypes = []any{
 	(*Decision)(nil),   // 20: objcache.record.v1.Decision
 	(*Result)(nil),     // 21: objcache.record.v1.Result
 	(*Allocation)(nil), // 22: objcache.record.v1.Allocation
-	nil,                // 23: objcache.record.v1.Inode.XattrsEntry
+	(*DirTable)(nil),   // 23: objcache.record.v1.DirTable
+	(*TableRow)(nil),   // 24: objcache.record.v1.TableRow
+	nil,                // 25: objcache.record.v1.Inode.XattrsEntry
+	nil,                // 26: objcache.record.v1.TableRow.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
@@ -2261,7 +2479,7 @@ var file_server_record_record_proto_depIdxs = []int32{
 	18, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
 	2,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
 	12, // 6: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
-	23, // 7: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
+	25, // 7: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
 	6,  // 8: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
 	7,  // 9: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
 	8,  // 10: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
@@ -2281,11 +2499,13 @@ var file_server_record_record_proto_depIdxs = []int32{
 	16, // 24: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
 	2,  // 25: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
 	3,  // 26: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	24, // 27: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
+	26, // 28: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_server_record_record_proto_init() }
@@ -2300,7 +2520,7 @@ func file_server_record_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_server_record_record_proto_rawDesc), len(file_server_record_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -256,7 +256,7 @@ func (f *flight) fetch(ctx context.Context, store external.Store, object string,
 			err = cerr
 		}
 		if err != nil && n == 0 {
-			return objcache.Errorf(objcache.Unavailable, "body of %q: %w", object, err)
+			return objcache.Errorf(objcache.IO, "body of %q: %w", object, err)
 		}
 		at += n
 	}

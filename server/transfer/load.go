@@ -204,6 +204,11 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
 	defer end()
 	m := &merging{t: t, dir: dir, prefix: prefix, requested: t.cfg.Group.Applied(), began: t.now(), whole: true, seen: map[string]bool{}}
+	if !dir.GetDir().GetComplete() {
+		if m.table, err = t.readTable(ctx, store, prefix); err != nil {
+			return err
+		}
+	}
 	for token := ""; ; {
 		page, err := store.List(ctx, external.ListRequest{Prefix: prefix, Delimiter: "/", Token: token})
 		if err != nil {
@@ -241,6 +246,7 @@ type merging struct {
 	began       time.Time
 	whole, last bool
 	seen        map[string]bool
+	table       map[string]*record.TableRow
 	refused     int // keys that no path can express
 }
 
@@ -292,7 +298,7 @@ func (m *merging) merge(ctx context.Context, page external.Page) error {
 // name is the entry that a key stands for; false when no path can express it, or it is ours to hide.
 func (m *merging) name(key string) (string, bool) {
 	n := strings.TrimPrefix(key, m.prefix)
-	if m.prefix == "" && n == ".objcache" {
+	if m.prefix == "" && n == meta.HiddenDir {
 		return "", false
 	}
 	if n == "" || n == "." || n == ".." || len(n) > 255 || strings.ContainsAny(n, "/\x00") || m.seen[n] {
@@ -407,11 +413,13 @@ func (m *merging) inode(n *rpc.Listed, now int64) *record.Inode {
 	if n.GetDir() {
 		in.Mode, in.Nlink = objcache.ModeDir|d.DirMode, 2
 		in.Dir = &record.DirState{Prefix: m.prefix + n.GetName() + "/"}
+		m.decorate(in, n)
 		return in
 	}
 	in.Size, in.Mtime, in.Ctime, in.Atime = n.GetSize(), n.GetModified(), n.GetModified(), n.GetModified()
 	in.Base = &record.Base{Key: n.GetKey(), Etag: n.GetEtag(), Size: n.GetSize(), Length: n.GetSize(), Dir: m.dir.GetIno(), Name: n.GetName(), Version: 1}
 	in.Links[0].Key, in.Links[0].Etag, in.Links[0].Version = n.GetKey(), n.GetEtag(), 1
+	m.decorate(in, n)
 	return in
 }
 

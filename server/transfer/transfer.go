@@ -14,7 +14,7 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/group"
-	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
@@ -42,8 +42,9 @@ type Config struct {
 	FlushInterval time.Duration // a dirty file is in external storage after about this long; 60 s
 	ExternalTTL   time.Duration // how old names and ETags may be; 5 s
 	Workers       int           // files persisted at the same time
+	Prefix        string        // hidden prefix of directory tables; empty: none are written or read
 	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
-	Defaults      namespace.Defaults
+	Defaults      meta.Defaults
 	Node          string // names conflict copies
 }
 

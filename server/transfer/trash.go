@@ -9,7 +9,6 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
-	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
@@ -70,6 +69,11 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 			return err
 		}
 	}
+	if in.GetDir() != nil && t.cfg.Prefix != "" {
+		if err := store.Delete(ctx, t.tableKey(b.GetKey())); err != nil {
+			return err
+		}
+	}
 	return t.trashGone(ctx, in, b, gone)
 }
 
@@ -98,7 +102,7 @@ func (t *Transfer) trashGone(ctx context.Context, in *record.Inode, b *record.Ba
 
 // keepParent writes the marker of a directory that only its objects imply, before the last of them is deleted.
 func (t *Transfer) keepParent(ctx context.Context, b *record.Base, p *rpc.PathReply) error {
-	if p.GetMarker() || p.GetChildren() > 0 || objcache.Ino(b.GetDir()) == namespace.BucketIno(p.GetBucket()) {
+	if p.GetMarker() || p.GetChildren() > 0 || objcache.Ino(b.GetDir()) == meta.BucketIno(p.GetBucket()) {
 		return nil
 	}
 	_, err := t.cfg.Peers.Call(ctx, ring.HashInode(objcache.Ino(b.GetDir())), &rpc.Request{
@@ -175,6 +179,14 @@ func (t *Transfer) nothingOwedIn(ctx context.Context, dir *record.Inode) error {
 // persistDir writes a directory's marker, and moves everything below a renamed one.
 func (t *Transfer) persistDir(ctx context.Context, in *record.Inode) error {
 	l := in.GetLinks()[0]
+	if l.GetDir() == uint64(objcache.RootIno) { // a bucket: it has a table, and nothing else of its own
+		if in.GetAttrDirty() {
+			if err := t.transact(ctx, attributesGone(in)); err != nil {
+				return err
+			}
+		}
+		return t.writeTable(ctx, in, "")
+	}
 	p, err := t.place(ctx, l.GetDir(), l.GetName(), objcache.Ino(in.GetIno()))
 	if err != nil {
 		return err
@@ -192,10 +204,21 @@ func (t *Transfer) persistDir(ctx context.Context, in *record.Inode) error {
 			return err
 		}
 	}
-	if in.GetDirty() || in.GetAttrDirty() || moved {
+	switch {
+	case in.GetDirty() || moved || in.GetAttrDirty() && t.cfg.Prefix == "":
 		if err := t.WriteMarker(ctx, in, key, moved); err != nil {
 			return err
 		}
+		if err := t.settleAttributes(ctx, in); err != nil {
+			return err
+		}
+	case in.GetAttrDirty():
+		if err := t.settleAttributes(ctx, in); err != nil {
+			return err
+		}
+	}
+	if err := t.writeTable(ctx, in, key); err != nil {
+		return err
 	}
 	return t.emptyTrash(ctx, objcache.Ino(in.GetIno()))
 }

@@ -50,8 +50,13 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if len(p.GetBlockedBy()) > 0 {
 		return t.unblock(ctx, p.GetBlockedBy())
 	}
-	if link.GetKey() == p.GetPath() && link.GetVersion() == in.GetVersion() && !in.GetAttrDirty() {
-		return nil
+	if link.GetKey() == p.GetPath() && link.GetVersion() == in.GetVersion() {
+		if !in.GetAttrDirty() {
+			return nil
+		}
+		if t.cfg.Prefix != "" {
+			return t.settleAttributes(ctx, in)
+		}
 	}
 	if len(p.GetPath()) > 1024 {
 		return objcache.Errorf(objcache.NameTooLong, "key of %d bytes for %q", len(p.GetPath()), p.GetPath())
