@@ -607,8 +607,14 @@ func compareBucket(t *testing.T, r *rig, ps []*player, seed uint64) {
 	for i, p := range ps {
 		maps.Copy(want, p.objects(fmt.Sprintf("p%d", i)))
 	}
-	keys := slices.DeleteFunc(r.allKeys(), func(k string) bool { return len(k) > 6 && k[:6] == "shared" })
-	if sorted := slices.Sorted(maps.Keys(want)); !slices.Equal(keys, sorted) {
+	sorted := slices.Sorted(maps.Keys(want))
+	var keys []string
+	// After a restart every file counts as open until sessions have had time to say what is: the objects of unlinked ones go only then.
+	eventually(t, func() bool {
+		keys = slices.DeleteFunc(r.allKeys(), func(k string) bool { return len(k) > 6 && k[:6] == "shared" })
+		return slices.Equal(keys, sorted) || slices.ContainsFunc(sorted, func(k string) bool { return !slices.Contains(keys, k) })
+	})
+	if !slices.Equal(keys, sorted) {
 		t.Errorf("seed %d: the bucket holds\n%q, should be\n%q", seed, keys, sorted)
 	}
 	for k, b := range want {
@@ -656,7 +662,7 @@ func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !ok(); <-tick.C {
+	for end := time.Now().Add(45 * time.Second); !ok(); <-tick.C {
 		if time.Now().After(end) {
 			t.Fatal("never came to be")
 		}
