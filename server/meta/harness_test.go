@@ -42,11 +42,7 @@ func (r *rows) HasOpen(ino objcache.Ino) bool { return r.open[ino] }
 func (r *rows) Listing(objcache.Ino) bool     { return r.listing }
 func (r *rows) Owns(objcache.ChunkKey) bool   { return true }
 func (r *rows) NextExtent() uint64            { r.next++; return r.next }
-<<<<<<< HEAD
 func (r *rows) Now() int64                    { return 1 }
-=======
-func (r *rows) Now() int64                    { return 1000 }
->>>>>>> core
 func (r *rows) Staged(objcache.ClientID, objcache.ChunkKey, uint64, uint64) ([]*record.Extent, []*record.Placed, bool) {
 	return nil, nil, false
 }
