@@ -289,3 +289,27 @@ func TestPersist_SmallChangeOfALargeObjectCopiesTheRest(t *testing.T) {
 		t.Error("the object differs")
 	}
 }
+
+func TestRestart_WithoutExternalStorageServesWhatIsCached(t *testing.T) {
+	f := newFaulty(t, 2, patient)
+	body, more := random(3<<20, 13), random(100<<10, 14)
+	f.put("cached", body)
+	ino := f.lookup("cached").Ino
+	if !bytes.Equal(f.read(ino), body) {
+		t.Fatal("bytes differ")
+	}
+	written := f.write(f.b, "written", more)
+	up := f.fault(faultproxy.Rule{Fault: faultproxy.Fault{Reset: true}})
+	for i := range f.cl.Servers {
+		f.cl.Down(i)
+	}
+	for i := range f.cl.Servers {
+		f.cl.Up(i)
+	}
+	if !bytes.Equal(f.read(ino), body) || !bytes.Equal(f.read(written), more) {
+		t.Error("bytes differ after a restart without external storage")
+	}
+	up()
+	f.flush()
+	same(t, "written", f.object("written"), more)
+}
