@@ -27,6 +27,7 @@ type mountFlags struct {
 	servers                []string
 	timeout, unmountWithin time.Duration
 	metrics, ready, level  string
+	pprof                  bool
 	tls                    tlsFiles
 }
 
@@ -79,6 +80,7 @@ func (f *mountFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.timeout, "timeout", 0, "fail operations with EIO when servers do not answer for this long (0: wait)")
 	fs.DurationVar(&f.unmountWithin, "unmount-timeout", 30*time.Second, "how long to wait for programs and for flushing at the end")
 	fs.StringVar(&f.metrics, "metrics", "", "address for Prometheus, like 127.0.0.1:9101 (default: none)")
+	fs.BoolVar(&f.pprof, "pprof", false, "serve the Go profiler below /debug/pprof/, on the mount's socket and on --metrics")
 	fs.StringVar(&f.ready, "ready-file", "", "file to write when the mount answers; removed at the end")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	f.tls.flags(fs)
