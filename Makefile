@@ -60,6 +60,14 @@ arch: ## Check who imports whom (the table is test/arch/table.go)
 mutants: bin/versitygw ## Break the code on purpose and check that the tests notice
 	OBJCACHE_VERSITYGW=$(CURDIR)/bin/versitygw test/mutants/run.sh
 
+# Measurements
+
+.PHONY: bench
+bench: build bin/minio ## Measure beside s3fs, ext4 and a plain client; needs root. BENCH='-runs 1 -scale 16 -only read' passes flags
+	@mkdir -p bin/bench
+	go build -o bin/bench/bench ./test/bench
+	bin/bench/bench $(BENCH)
+
 # Static checks
 
 .PHONY: fmt
