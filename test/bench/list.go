@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -88,7 +87,7 @@ func listTree(ctx context.Context, e *env, s3fs string, add func(row)) error {
 	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("ls -lR of Go's source, %d files in %d directories: ", len(files), dirs)
+	what := fmt.Sprintf("ls -lAR of Go's source, %d files in %d directories: ", len(files), dirs)
 	per := func(n int64) numbers { return numbers{float64(n) / float64(dirs)} }
 	add(row{What: what + "LIST", Unit: "per dir", Objcache: per(ours.list), Versus: "s3fs", Other: per(theirs.list), Limit: 1.1,
 		Note: fmt.Sprintf("objcache sent %d LIST and %d GET, s3fs %d and %d", ours.list, ours.get, theirs.list, theirs.get)})
@@ -96,22 +95,22 @@ func listTree(ctx context.Context, e *env, s3fs string, add func(row)) error {
 	return nil
 }
 
-// listing runs ls -lR, checks that it shows n files and returns what it cost.
+// listing runs ls -lAR, checks that it shows n files and returns what it cost.
 func (e *env) listing(ctx context.Context, dir string, n int) (counted, error) {
-	if _, err := os.Stat(filepath.Dir(dir)); err != nil {
+	if err := appear(ctx, dir); err != nil {
 		return counted{}, err
 	}
 	e.proxy.ResetCounters()
-	cmd := exec.CommandContext(ctx, "ls", "-lR", dir)
+	cmd := exec.CommandContext(ctx, "ls", "-lAR", dir)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		return counted{}, fmt.Errorf("ls -lR %s: %w: %s", dir, err, said.Bytes()[:min(300, said.Len())])
+		return counted{}, fmt.Errorf("ls -lAR %s: %w: %s", dir, err, said.Bytes()[:min(300, said.Len())])
 	}
 	c := e.proxy.Counters()
 	if got := bytes.Count(append([]byte("\n"), out...), []byte("\n-")); got != n {
-		return counted{}, fmt.Errorf("ls -lR %s shows %d files instead of %d", dir, got, n)
+		return counted{}, fmt.Errorf("ls -lAR %s shows %d files instead of %d", dir, got, n)
 	}
 	return counted{c.Requests[external.OpList], c.Requests[external.OpHead], c.Requests[external.OpGet]}, nil
 }
