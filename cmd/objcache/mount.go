@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -122,6 +123,7 @@ func (f *mountFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	debug.SetMemoryLimit(f.cfg.MemoryBytes / 4 * 3) // buffers that are free again are collected before more are made; the rest is for what is not heap
 	backend, err := client.Open(ctx, client.Config{Servers: f.servers, Timeout: f.timeout, Logger: logger, TLS: conf})
 	if err != nil {
 		return err
