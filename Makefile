@@ -19,6 +19,8 @@ LINT      := $(OBJCACHE_CACHE)/golangci-lint-$(call key,hack/golangci-lint/go.mo
 VERSITYGW := $(OBJCACHE_CACHE)/versitygw-$(call key,hack/versitygw/go.mod hack/versitygw/go.sum)
 MINIO     := $(OBJCACHE_CACHE)/minio-$(call key,hack/minio/go.mod hack/minio/go.sum)
 
+RCLONE    := $(OBJCACHE_CACHE)/rclone-$(call key,hack/rclone/go.mod hack/rclone/go.sum hack/rclone/*.go)
+
 PROTOS := $(sort $(wildcard api/rpc/*.proto server/record/*.proto))
 
 GOTEST := go test -race -timeout 20m -p 2
@@ -41,6 +43,18 @@ bin/minio: $(MINIO)
 	@mkdir -p bin
 	cp $< $@.tmp && mv $@.tmp $@
 
+bin/rclone: $(RCLONE)
+	@mkdir -p bin
+	cp $< $@.tmp && mv $@.tmp $@
+
+# Demo
+
+.PHONY: demo
+demo: ## Build everything and show it at work on this machine, checking every byte (needs root or fusermount3, and /dev/fuse)
+	@hack/demo/prepare.sh
+	@$(MAKE) build bin/rclone
+	go run ./hack/demo -bin bin
+
 # Tests
 
 .PHONY: test
@@ -59,6 +73,9 @@ arch: ## Check who imports whom (the table is test/arch/table.go)
 .PHONY: mutants
 mutants: bin/versitygw ## Break the code on purpose and check that the tests notice
 	OBJCACHE_VERSITYGW=$(CURDIR)/bin/versitygw test/mutants/run.sh
+
+.PHONY: e2e-short
+e2e-short: demo ## The end-to-end check of every change: the demo, which exits non-zero if a single byte differs
 
 # Measurements
 
@@ -83,6 +100,7 @@ vet: ## Run go vet, with and without the tags of the tests
 	go vet ./...
 	go vet -tags $(TAGS) ./...
 	cd hack/tools && go vet ./...
+	cd hack/rclone && go vet ./...
 
 .PHONY: lint
 lint: $(LINT) ## Run golangci-lint
@@ -116,6 +134,10 @@ $(VERSITYGW):
 $(MINIO):
 	@mkdir -p $(@D)
 	cd hack/minio && go build -o $@.tmp github.com/minio/minio && mv $@.tmp $@
+
+$(RCLONE):
+	@mkdir -p $(@D)
+	cd hack/rclone && go build -trimpath -ldflags '-s -w' -o $@.tmp . && mv $@.tmp $@
 
 .PHONY: clean
 clean: ## Remove what was built in the checkout

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -22,7 +23,7 @@ type DownRequest struct {
 	Progress func(Flushed)
 }
 
-// Down unmounts, persists what is dirty, and stops the servers and the local S3 server. What could not be persisted is said and is an error at the end;
+// Down unmounts, persists what is dirty (until ctx ends or external storage takes nothing any more), and stops the servers and the local S3 server. What could not be persisted is said and is an error at the end;
 // it stays in the state directory. Purge deletes that directory; while it holds the only copy of a file of a bucket elsewhere, only with Force.
 func (c *Cluster) Down(ctx context.Context, r DownRequest) error {
 	if err := c.stopStage(ctx, func(m member) bool { _, ok := m.(mountMember); return ok }); err != nil {
@@ -33,6 +34,7 @@ func (c *Cluster) Down(ctx context.Context, r DownRequest) error {
 	if !c.isNew() && !(r.Purge && (r.Force || c.spec.S3 != nil)) {
 		left = c.persist(ctx, r.Progress)
 	}
+	ctx = context.WithoutCancel(ctx) // who interrupts persisting still wants the processes stopped in order
 	if r.Purge && left != nil {
 		return fmt.Errorf("not purged (--force deletes it nevertheless): %w", left)
 	}
@@ -59,7 +61,10 @@ func (c *Cluster) persist(ctx context.Context, progress func(Flushed)) error {
 	if c.spec.Clean {
 		return nil
 	}
-	f, err := c.Flush(ctx, progress)
+	f, err := c.flushUntilStuck(ctx, progress)
+	if err != nil {
+		f.Problems = append(f.Problems, c.problems()...)
+	}
 	for _, p := range f.Problems {
 		c.say("not persisted: %s: %s", p.Path, p.Error)
 	}
@@ -67,6 +72,50 @@ func (c *Cluster) persist(ctx context.Context, progress func(Flushed)) error {
 		err = errors.Join(err, objcache.Errorf(objcache.IO, "%d files are not persisted; they stay in %s until the next `objcache dev up`", len(f.Problems), c.dir))
 	}
 	return err
+}
+
+// stuckAfter is how long persisting may bring no file to external storage before Down goes on without.
+const stuckAfter = 45 * time.Second
+
+func (c *Cluster) flushUntilStuck(ctx context.Context, progress func(Flushed)) (Flushed, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stuck := objcache.Errorf(objcache.Unavailable, "nothing reached external storage for %v", stuckAfter)
+	timer := time.AfterFunc(stuckAfter, func() { cancel(stuck) })
+	defer timer.Stop()
+	defer cancel(nil)
+	var done uint64
+	f, err := c.Flush(ctx, func(f Flushed) {
+		if f.FilesDone > done {
+			done = f.FilesDone
+			timer.Reset(stuckAfter)
+		}
+		if progress != nil {
+			progress(f)
+		}
+	})
+	if err != nil && errors.Is(context.Cause(ctx), stuck) {
+		err = objcache.Errorf(objcache.Unavailable, "%d of %d files persisted, the rest stays in %s: %w", f.FilesDone, f.FilesTotal, c.dir, stuck)
+	}
+	return f, err
+}
+
+// problems are what the servers that answer say they could not persist.
+func (c *Cluster) problems() []Problem {
+	var ps []Problem
+	for _, spec := range c.spec.Servers {
+		s := serverMember{c, spec}
+		if !read(s.dir()).running() {
+			continue
+		}
+		r, err := s.ask(context.Background()) // has a deadline of its own; the caller's context may have ended
+		if err != nil {
+			continue // it cannot be asked, and the flush has said so
+		}
+		for _, p := range r.GetProblems() {
+			ps = append(ps, Problem{p.GetPath(), p.GetError()})
+		}
+	}
+	return ps
 }
 
 // setClean records whether the state directory holds the only copy of nothing.

@@ -77,7 +77,7 @@ func (c *Cluster) flushServer(ctx context.Context, s serverSpec, progress func(*
 	for {
 		p, err := stream.Recv()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return objcache.Errorf(objcache.Unavailable, "flush %s: %w", s.Name, rpc.FromStatus(err))

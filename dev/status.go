@@ -46,8 +46,8 @@ type MountStatus struct {
 	Mountpoint     string `json:"mountpoint"`
 	State          string `json:"state"` // running | stopped
 	PID            int    `json:"pid"`
-	Passthrough    string `json:"passthrough"` // on | off; empty while it does not answer
-	PassthroughWhy string `json:"passthroughWhy,omitempty"`
+	Passthrough    string `json:"passthrough"`              // on | off; empty while it does not answer
+	PassthroughWhy string `json:"passthroughWhy,omitempty"` // why it is off
 	Consistency    string `json:"consistency"`
 	OpenFiles      int    `json:"openFiles"`
 	CachedBytes    int64  `json:"cachedBytes"`
@@ -204,7 +204,7 @@ func (m mountMember) ask(ctx context.Context, st *MountStatus) error {
 	}
 	st.Passthrough, st.PassthroughWhy = "off", said.Passthrough.Why
 	if said.Passthrough.On {
-		st.Passthrough = "on"
+		st.Passthrough, st.PassthroughWhy = "on", ""
 	}
 	st.OpenFiles, st.CachedBytes, st.DirtyBytes = said.OpenFiles, said.Cache.Bytes, said.Cache.Dirty
 	return nil

@@ -58,6 +58,9 @@ type Attributes interface {
 }
 
 // Bytes are the operations on a regular file's content.
+//
+// Flush, Append and a Setattr with a Size make a new version. If it is the mount's version plus one, nobody else changed the file meanwhile and the mount keeps
+// what it has cached; any other step makes it fetch again. So a backend that takes larger steps is right, and slower.
 type Bytes interface {
 	// Open registers that this mount has the file open (its bytes stay readable after unlink until Release) and returns its attributes as of
 	// now: whatever another mount has closed before is in them. Each Open needs one Release.

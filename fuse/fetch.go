@@ -90,7 +90,9 @@ func (f *content) fly(region int64, waited bool) *flight {
 	fl := &flight{done: make(chan struct{})}
 	f.mu.flights[key] = fl
 	f.mu.Unlock()
+	f.fs.contents.hold(f) // it may switch the version after the last close
 	f.fs.background(func() {
+		defer f.fs.contents.release(f)
 		defer f.fs.store.Release(c)
 		fl.err = f.bring(c, r, waited)
 		f.mu.Lock()

@@ -92,6 +92,10 @@ func (fs *FS) Init(s *fuse.Server) {
 // What could not be flushed stays in the cache directory for the next process; the error says how much.
 func (fs *FS) Close(ctx context.Context) error {
 	err := fs.contents.drain(ctx)
+	// Unmounting throws away RELEASEs that the kernel had not sent yet.
+	for _, fh := range fs.handles.all() {
+		fs.Release(nil, &fuse.ReleaseIn{Fh: fh})
+	}
 	fs.cancel()
 	fs.inval.stop()
 	fs.work.Wait()

@@ -1,6 +1,8 @@
 package fuse
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -47,6 +49,12 @@ func (t *handleTable) remove(fh uint64) *handle {
 	h := t.byID[fh]
 	delete(t.byID, fh)
 	return h
+}
+
+func (t *handleTable) all() []uint64 {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Keys(t.byID))
 }
 
 func (t *handleTable) count() int {

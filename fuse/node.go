@@ -99,21 +99,22 @@ func (t *nodeTable) forget(id, n uint64) {
 	}
 	x.lookups -= min(n, x.lookups)
 	if x.lookups == 0 {
-		t.dropLocked(x)
+		t.reapLocked(x.in)
 	}
 }
 
-func (t *nodeTable) dropLocked(x *node) {
-	delete(t.byID, x.id)
-	in := x.in
-	in.nodes = slices.DeleteFunc(in.nodes, func(o *node) bool { return o == x })
-	if in.current == x {
-		in.current = nil
-		if len(in.nodes) > 0 {
-			in.current = in.nodes[len(in.nodes)-1]
+// reapLocked drops the nodes of an inode that the kernel has forgotten. The one that lookups answer stays while the kernel knows another: when the
+// kernel revalidates a name and finds another node, it forgets that node at once and looks the name up again.
+func (t *nodeTable) reapLocked(in *inode) {
+	known := slices.ContainsFunc(in.nodes, func(n *node) bool { return n.lookups > 0 })
+	in.nodes = slices.DeleteFunc(in.nodes, func(n *node) bool {
+		gone := n.lookups == 0 && (n != in.current || !known)
+		if gone {
+			delete(t.byID, n.id)
 		}
-	}
-	if len(in.nodes) == 0 && t.byIno[in.ino] == in {
+		return gone
+	})
+	if !known {
 		delete(t.byIno, in.ino)
 	}
 }

@@ -204,7 +204,9 @@ func (fs *FS) leave(h *handle) {
 		h.n.pass--
 		if h.n.pass == 0 {
 			if s := fs.server.Load(); s != nil {
-				s.UnregisterBackingFd(h.n.backing)
+				if errno := s.UnregisterBackingFd(h.n.backing); errno != 0 {
+					fs.log.Warn("backing file not unregistered", "node", h.n.id, "errno", int(errno))
+				}
 			}
 			fs.store.Release(h.n.file)
 			h.n.backing, h.n.file = 0, nil

@@ -76,6 +76,9 @@ func (f *content) resize(ctx context.Context, set objcache.SetAttr) (objcache.At
 		return objcache.Attr{}, err
 	}
 	defer unlock()
+	if !f.hasCache() { // an open of it is still on its way
+		return f.fs.backend.Setattr(ctx, f.ino, set)
+	}
 	if below := f.pendingBelow(*set.Size); below {
 		if err := f.flushLocked(ctx); err != nil {
 			return objcache.Attr{}, err

@@ -60,10 +60,8 @@ func (a *admin) Status(context.Context, *rpc.StatusRequest) (*rpc.StatusReply, e
 		b.mu.Unlock()
 		out.Buckets = append(out.Buckets, bs)
 	}
-	for ino, perr := range s.moves.Problems() {
-		if objcache.KindOf(perr) != objcache.Conflict {
-			out.Problems = append(out.Problems, &rpc.Problem{Path: "inode " + ino.String(), Error: perr.Error()})
-		}
+	for ino, perr := range s.moves.Stuck() {
+		out.Problems = append(out.Problems, &rpc.Problem{Path: "inode " + ino.String(), Error: perr.Error()})
 	}
 	return out, nil
 }

@@ -64,7 +64,7 @@ func openBuckets(ctx context.Context, cfg Config, st *state, reg prometheus.Regi
 		if err != nil {
 			return nil, err
 		}
-		b := &bucket{conf: c, raw: raw, Store: external.Guard(raw, m, cfg.S3Requests, external.RetryConfig{Total: time.Duration(cfg.S3Timeout)})}
+		b := &bucket{conf: c, raw: raw, Store: external.Final(external.Guard(raw, m, cfg.S3Requests, external.RetryConfig{Total: time.Duration(cfg.S3Timeout)}))}
 		caps, known := st.id.Buckets[c.DirName]
 		b.mu.caps = caps
 		if !known {

@@ -22,6 +22,7 @@ import (
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/group"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/ring"
 	serverrpc "github.com/objcache/objcache/server/rpc"
@@ -168,7 +169,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 }
 
 func (s *Server) openRooms(ctx context.Context) error {
-	defaults := namespace.Defaults{UID: s.cfg.UID, GID: s.cfg.GID, FileMode: s.cfg.FileMode, DirMode: s.cfg.DirMode}
+	defaults := meta.Defaults{UID: s.cfg.UID, GID: s.cfg.GID, FileMode: s.cfg.FileMode, DirMode: s.cfg.DirMode}
 	s.moves = transfer.New(transfer.Config{
 		Group: s.group, Clean: s.bytes, Peers: s.router, Stores: s.buckets.stores(), View: s.View, Logger: s.logger,
 		FlushInterval: time.Duration(s.cfg.FlushInterval), ExternalTTL: time.Duration(s.cfg.ExternalTTL),

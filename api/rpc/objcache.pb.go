@@ -4075,7 +4075,7 @@ type Step struct {
 	//	*Step_MergePage
 	//	*Step_RefreshBase
 	//	*Step_Forget
-	//	*Step_RenameLock
+	//	*Step_CheckParent
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4280,10 +4280,10 @@ func (x *Step) GetForget() *Forget {
 	return nil
 }
 
-func (x *Step) GetRenameLock() *RenameLock {
+func (x *Step) GetCheckParent() *CheckParent {
 	if x != nil {
-		if x, ok := x.Step.(*Step_RenameLock); ok {
-			return x.RenameLock
+		if x, ok := x.Step.(*Step_CheckParent); ok {
+			return x.CheckParent
 		}
 	}
 	return nil
@@ -4365,8 +4365,8 @@ type Step_Forget struct {
 	Forget *Forget `protobuf:"bytes,19,opt,name=forget,proto3,oneof"`
 }
 
-type Step_RenameLock struct {
-	RenameLock *RenameLock `protobuf:"bytes,20,opt,name=rename_lock,json=renameLock,proto3,oneof"`
+type Step_CheckParent struct {
+	CheckParent *CheckParent `protobuf:"bytes,21,opt,name=check_parent,json=checkParent,proto3,oneof"`
 }
 
 func (*Step_AddEntry) isStep_Step() {}
@@ -4405,7 +4405,7 @@ func (*Step_RefreshBase) isStep_Step() {}
 
 func (*Step_Forget) isStep_Step() {}
 
-func (*Step_RenameLock) isStep_Step() {}
+func (*Step_CheckParent) isStep_Step() {}
 
 type StepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5368,6 +5368,7 @@ type EndPersist struct {
 	Version       uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	TrashGone     []string               `protobuf:"bytes,6,rep,name=trash_gone,json=trashGone,proto3" json:"trash_gone,omitempty"`
 	Marker        string                 `protobuf:"bytes,7,opt,name=marker,proto3" json:"marker,omitempty"`           // a directory's marker of this key was written
+	More          bool                   `protobuf:"varint,12,opt,name=more,proto3" json:"more,omitempty"`             // chunks are still pinned: the intent stays until the last of them is told
 	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`            // everything below a renamed directory has moved
 	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"`  // attributes alone went to the directory table
 	AsOf          int64                  `protobuf:"varint,10,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // ... as they were then (ctime)
@@ -5453,6 +5454,13 @@ func (x *EndPersist) GetMarker() string {
 		return x.Marker
 	}
 	return ""
+}
+
+func (x *EndPersist) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 func (x *EndPersist) GetMoved() bool {
@@ -6057,27 +6065,30 @@ func (x *Forget) GetIno() uint64 {
 	return 0
 }
 
-type RenameLock struct {
+// CheckParent demands that a directory still is where it was seen: a rename that depends on it takes its lock.
+type CheckParent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RenameLock) Reset() {
-	*x = RenameLock{}
+func (x *CheckParent) Reset() {
+	*x = CheckParent{}
 	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RenameLock) String() string {
+func (x *CheckParent) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RenameLock) ProtoMessage() {}
+func (*CheckParent) ProtoMessage() {}
 
-func (x *RenameLock) ProtoReflect() protoreflect.Message {
+func (x *CheckParent) ProtoReflect() protoreflect.Message {
 	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -6089,14 +6100,28 @@ func (x *RenameLock) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RenameLock.ProtoReflect.Descriptor instead.
-func (*RenameLock) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckParent.ProtoReflect.Descriptor instead.
+func (*CheckParent) Descriptor() ([]byte, []int) {
 	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
 }
 
-func (x *RenameLock) GetBucket() string {
+func (x *CheckParent) GetIno() uint64 {
 	if x != nil {
-		return x.Bucket
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *CheckParent) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *CheckParent) GetName() string {
+	if x != nil {
+		return x.Name
 	}
 	return ""
 }
@@ -6905,7 +6930,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\x9f\t\n" +
+	"\aPENDING\x10\x03\"\xa8\t\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -6931,10 +6956,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"merge_page\x18\x11 \x01(\v2\x1a.objcache.rpc.v1.MergePageH\x00R\tmergePage\x12A\n" +
 	"\frefresh_base\x18\x12 \x01(\v2\x1c.objcache.rpc.v1.RefreshBaseH\x00R\vrefreshBase\x121\n" +
-	"\x06forget\x18\x13 \x01(\v2\x17.objcache.rpc.v1.ForgetH\x00R\x06forget\x12>\n" +
-	"\vrename_lock\x18\x14 \x01(\v2\x1b.objcache.rpc.v1.RenameLockH\x00R\n" +
-	"renameLockB\x06\n" +
-	"\x04step\"\"\n" +
+	"\x06forget\x18\x13 \x01(\v2\x17.objcache.rpc.v1.ForgetH\x00R\x06forget\x12A\n" +
+	"\fcheck_parent\x18\x15 \x01(\v2\x1c.objcache.rpc.v1.CheckParentH\x00R\vcheckParentB\x06\n" +
+	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\fR\x05value\"\xca\x01\n" +
@@ -7014,7 +7038,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bPinChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion\"\x8c\x02\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\xa0\x02\n" +
 	"\n" +
 	"EndPersist\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
@@ -7024,7 +7048,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x1d\n" +
 	"\n" +
 	"trash_gone\x18\x06 \x03(\tR\ttrashGone\x12\x16\n" +
-	"\x06marker\x18\a \x01(\tR\x06marker\x12\x14\n" +
+	"\x06marker\x18\a \x01(\tR\x06marker\x12\x12\n" +
+	"\x04more\x18\f \x01(\bR\x04more\x12\x14\n" +
 	"\x05moved\x18\b \x01(\bR\x05moved\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\t \x01(\bR\n" +
@@ -7084,10 +7109,11 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bmodified\x18\x04 \x01(\x03R\bmodified\x12\x12\n" +
 	"\x04gone\x18\x05 \x01(\bR\x04gone\"\x1a\n" +
 	"\x06Forget\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"$\n" +
-	"\n" +
-	"RenameLock\x12\x16\n" +
-	"\x06bucket\x18\x01 \x01(\tR\x06bucket\"\r\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"E\n" +
+	"\vCheckParent\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\r\n" +
 	"\vViewRequest\"d\n" +
 	"\x06Member\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
@@ -7234,7 +7260,7 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*Listed)(nil),            // 73: objcache.rpc.v1.Listed
 	(*RefreshBase)(nil),       // 74: objcache.rpc.v1.RefreshBase
 	(*Forget)(nil),            // 75: objcache.rpc.v1.Forget
-	(*RenameLock)(nil),        // 76: objcache.rpc.v1.RenameLock
+	(*CheckParent)(nil),       // 76: objcache.rpc.v1.CheckParent
 	(*ViewRequest)(nil),       // 77: objcache.rpc.v1.ViewRequest
 	(*Member)(nil),            // 78: objcache.rpc.v1.Member
 	(*ViewReply)(nil),         // 79: objcache.rpc.v1.ViewReply
@@ -7313,7 +7339,7 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	72, // 66: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
 	74, // 67: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
 	75, // 68: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	76, // 69: objcache.rpc.v1.Step.rename_lock:type_name -> objcache.rpc.v1.RenameLock
+	76, // 69: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
 	57, // 70: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
 	57, // 71: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
 	15, // 72: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
@@ -7407,7 +7433,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_MergePage)(nil),
 		(*Step_RefreshBase)(nil),
 		(*Step_Forget)(nil),
-		(*Step_RenameLock)(nil),
+		(*Step_CheckParent)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

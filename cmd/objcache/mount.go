@@ -118,13 +118,23 @@ func (f *mountFlags) complete(dir string) (err error) {
 	return os.MkdirAll(c.CacheDir, 0o700)
 }
 
+// open waits for a server, for as long as an operation would.
+func (f *mountFlags) open(ctx context.Context, c client.Config) (*client.Client, error) {
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	return client.Open(ctx, c)
+}
+
 func (f *mountFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	conf, err := f.tls.config()
 	if err != nil {
 		return err
 	}
 	debug.SetMemoryLimit(f.cfg.MemoryBytes / 4 * 3) // buffers that are free again are collected before more are made; the rest is for what is not heap
-	backend, err := client.Open(ctx, client.Config{Servers: f.servers, Timeout: f.timeout, Logger: logger, TLS: conf})
+	backend, err := f.open(ctx, client.Config{Servers: f.servers, Timeout: f.timeout, Logger: logger, TLS: conf})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"hash/crc32"
-	"math/bits"
 
 	"github.com/objcache/objcache"
 )
@@ -27,14 +26,6 @@ func (b bitmap) clear(i int64) {
 	if i>>6 < int64(len(b)) {
 		b[i>>6] &^= 1 << (i & 63)
 	}
-}
-
-func (b bitmap) count() int64 {
-	var n int
-	for _, w := range b {
-		n += bits.OnesCount64(w)
-	}
-	return int64(n)
 }
 
 // blocks is what is known of a file's blocks: which are present, and the CRC-32C of those in known.

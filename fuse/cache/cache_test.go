@@ -3,6 +3,7 @@ package cache
 import (
 	"bytes"
 	"errors"
+	"github.com/objcache/objcache/test/wait"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -184,11 +185,7 @@ func TestStore_EvictsTheFileUsedLongestAgoButNoneThatIsHeldOrDirty(t *testing.T)
 	s.Release(dirty)
 	fill(3, false)
 	fill(4, false)
-	for end := time.Now().Add(5 * time.Second); s.Usage().Bytes > 10*BlockSize; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("usage stays %+v", s.Usage())
-		}
-	}
+	wait.Until(t, 5*time.Second, "eviction down to ten blocks", func() bool { return s.Usage().Bytes <= 10*BlockSize })
 	for ino, want := range map[objcache.Ino]bool{1: true, 2: true, 3: false} {
 		f := s.Acquire(ino)
 		if (f != nil) != want {

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"hash/crc32"
 	"io"
 	"sync"
@@ -110,7 +111,7 @@ type rawReader struct{ f *File }
 func (r rawReader) ReadAt(p []byte, off int64) (int, error) {
 	n, err := r.f.ReadAt(p, off)
 	if err != nil {
-		if _, absent := err.(*AbsentError); !absent {
+		if absent := (*AbsentError)(nil); !errors.As(err, &absent) {
 			return 0, err
 		}
 		r.f.io.RLock()

@@ -178,6 +178,7 @@ func (s *Store) Release(f *File) {
 	s.mu.Lock()
 	f.refs--
 	if f.refs < 0 {
+		s.mu.Unlock() // whoever recovers shall not hang as well
 		panic(fmt.Sprintf("cache: inode %d has %d references", f.ino, f.refs))
 	}
 	gone := f.refs == 0 && (f.unlinked || s.mu.shut)

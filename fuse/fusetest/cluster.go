@@ -17,7 +17,6 @@ type Cluster struct {
 	mu     sync.Mutex
 	inodes map[objcache.Ino]*inode
 	last   objcache.Ino
-	clock  time.Time
 
 	// Discard makes the cluster forget bytes (reads give zeros), for benchmarks. Set it before the first use.
 	Discard       bool

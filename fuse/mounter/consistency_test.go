@@ -5,6 +5,7 @@ package mounter_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -200,8 +201,7 @@ func TestFlush_FailureIsReportedByCloseAndFsyncOfEveryDescriptor(t *testing.T) {
 }
 
 func isErrno(err error, want syscall.Errno) bool {
-	pe, ok := err.(*os.PathError)
-	return ok && pe.Err == want
+	return errors.Is(err, want)
 }
 
 func TestWrite_LargeFileIsStagedWhileItIsWritten(t *testing.T) {
@@ -275,7 +275,12 @@ func TestInterrupt_ReadThatWaitsForTheClusterCanBeKilled(t *testing.T) {
 	within(t, 5*time.Second, "the read reaches the cluster", func() bool { return c.Calls("ReadAt") > 0 })
 	must(t, cmd.Process.Kill())
 	exited := make(chan struct{})
-	go func() { cmd.Wait(); close(exited) }()
+	go func() {
+		defer close(exited)
+		if err := cmd.Wait(); err == nil {
+			t.Error("cat ended well although it was killed")
+		}
+	}()
 	select {
 	case <-exited:
 	case <-time.After(10 * time.Second):

@@ -11,6 +11,7 @@ import (
 	"log"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"time"
 
 	gofuse "github.com/hanwen/go-fuse/v2/fuse"
@@ -108,6 +109,10 @@ func (m *Live) options() *gofuse.MountOptions {
 		AllowOther: m.cfg.AllowOther, Options: []string{"default_permissions"}, FsName: m.cfg.Name, Name: "objcache",
 		MaxWrite: maxWrite, MaxReadAhead: maxWrite, MaxBackground: maxBackground, MaxInflightRequestBytes: int(m.cfg.MemoryBytes / 2),
 		DisableSplice: true, DirectMount: root, DirectMountStrict: root, DirectMountFlags: flags, Debug: m.cfg.Debug, Logger: logger,
+		PanicHandler: func(v any) gofuse.Status {
+			m.log.Error("a request met a broken invariant and is answered EIO", "panic", v, "stack", string(debug.Stack()))
+			return gofuse.EIO
+		},
 		// Pages are dropped when this mount says so: close-to-open decides, not mtimes.
 		DisabledCapabilities: gofuse.CAP_AUTO_INVAL_DATA,
 		ExtraCapabilities:    gofuse.CAP_HANDLE_KILLPRIV_V2 | gofuse.CAP_DIRECT_IO_ALLOW_MMAP | gofuse.CAP_ASYNC_DIO,

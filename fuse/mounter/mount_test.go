@@ -5,6 +5,7 @@ package mounter_test
 import (
 	"context"
 	"fmt"
+	"github.com/objcache/objcache/test/wait"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -87,11 +88,7 @@ func (m *mount) path(name string) string { return filepath.Join(m.dir, name) }
 // within fails the test when cond does not come true in time.
 func within(t testing.TB, d time.Duration, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(d); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within %v", what, d)
-		}
-	}
+	wait.Until(t, d, what, cond)
 }
 
 func must(t testing.TB, err error) {

@@ -96,7 +96,11 @@ func TestKill_AfterTheFlushWasCommittedNothingIsSetAside(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	go f.Sync()
+	go func() {
+		if err := f.Sync(); err == nil {
+			t.Error("fsync succeeded although the mount was killed under it")
+		}
+	}()
 	<-done
 	c.SetAfter(nil)
 	m.kill(t)

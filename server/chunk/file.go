@@ -47,7 +47,7 @@ func fileName(id uint64, k kind) string { return fmt.Sprintf("%016x.%c", id, k) 
 // parseName is the reverse of fileName.
 func parseName(name string) (id uint64, k kind, ok bool) {
 	num, suffix, found := strings.Cut(name, ".")
-	if !found || len(suffix) != 1 || !strings.Contains("cs", suffix) {
+	if !found || len(suffix) != 1 || suffix != "c" && suffix != "s" {
 		return 0, 0, false
 	}
 	id, err := strconv.ParseUint(num, 16, 64)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/objcache/objcache/test/wait"
 	"io"
 	"log/slog"
 	"math/rand/v2"
@@ -105,11 +106,7 @@ func wantBytes(t testing.TB, s *Store, key objcache.ChunkKey, pl Place, want []b
 // eventually waits for a state that background work reaches.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not reached: " + what)
-		}
-	}
+	wait.Until(t, 10*time.Second, what, ok)
 }
 
 // faultFS fails writes, allocations or syncs with ENOSPC or EIO while its switches are on.

@@ -31,7 +31,8 @@ func (m *modelChunk) overwrite(pl Place, data []byte) {
 			next = append(next, Piece{p.Place, from, p.Off + p.Len - from})
 		}
 	}
-	m.pieces = append(next, whole(pl))
+	next = append(next, whole(pl))
+	m.pieces = next
 	slices.SortFunc(m.pieces, func(a, b Piece) int { return int(a.Off - b.Off) })
 	m.all = append(m.all, pl)
 }

@@ -1,13 +1,17 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -30,6 +34,7 @@ type files struct {
 		opens map[objcache.Ino]uint32
 	}
 	releases chan objcache.Ino
+	rounds   atomic.Uint64
 }
 
 type sized struct {
@@ -48,7 +53,7 @@ type file struct {
 	}
 }
 
-// staged counts the stageSeqs of one chunk: first..last are not flushed yet.
+// staged counts the stageSeqs of one chunk: first..last are not flushed yet. A number is never used for two writes.
 type staged struct{ first, last uint64 }
 
 const maxKnown = 1 << 17
@@ -272,7 +277,7 @@ func (c *Client) stage(ctx context.Context, ino objcache.Ino, f *file, ranges []
 			// Pieces end on the grid of pieces, so that large writes are aligned.
 			end := min(r.End(), at-at%stagePiece+stagePiece)
 			piece := objcache.Range{Off: at, Len: end - at}
-			seq := f.next(k.Index)
+			seq := f.next(c.round, k.Index)
 			g.Go(func() error { return c.stagePiece(ctx, k, gen, seq, piece, src) })
 			at = end
 		}
@@ -280,12 +285,16 @@ func (c *Client) stage(ctx context.Context, ino objcache.Ino, f *file, ranges []
 	return g.Wait()
 }
 
-func (f *file) next(chunk uint32) uint64 {
+// round numbers the first of the next staged writes of a chunk.
+func (c *Client) round() uint64 { return c.files.rounds.Add(1)<<32 + 1 }
+
+func (f *file) next(round func() uint64, chunk uint32) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.mu.chunks[chunk]
 	if s == nil {
-		s = &staged{first: 1}
+		first := round()
+		s = &staged{first: first, last: first - 1}
 		f.mu.chunks[chunk] = s
 	}
 	s.last++
@@ -319,7 +328,12 @@ func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, e
 		if err != nil {
 			return objcache.Attr{}, err
 		}
-		a, err := c.attrReply(c.mutate(ctx, hashOf(fl.Ino), &rpc.Request{Op: &rpc.Request_Flush{Flush: r}}))
+		var a objcache.Attr
+		for _, part := range split(r) {
+			if a, err = c.attrReply(c.mutate(ctx, hashOf(fl.Ino), &rpc.Request{Op: &rpc.Request_Flush{Flush: part}})); err != nil {
+				break
+			}
+		}
 		if !errors.Is(err, objcache.StageLost) {
 			if err == nil {
 				f.flushed()
@@ -333,6 +347,33 @@ func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, e
 		}
 		dirty = append(append([]objcache.Range{}, fl.Staged...), fl.Dirty...)
 	}
+}
+
+// maxPieces is how many staged writes one transaction commits: their extents must fit one log entry (4 MiB), at up to 1 KiB each.
+const maxPieces = 2048
+
+// split makes transactions of a size that every log takes; nearly always one. Of several each leaves a longer prefix of the flush behind.
+func split(r *rpc.FlushRequest) []*rpc.FlushRequest {
+	slices.SortFunc(r.Chunks, func(a, b *rpc.StagedChunk) int { return cmp.Compare(a.GetChunk(), b.GetChunk()) })
+	var parts []*rpc.FlushRequest
+	part, room := proto.CloneOf(r), uint64(maxPieces)
+	part.Chunks = nil
+	for _, c := range r.GetChunks() {
+		for first := c.GetFirst(); first <= c.GetSeq(); {
+			if room == 0 {
+				parts = append(parts, part)
+				part, room = proto.CloneOf(part), maxPieces
+				part.Chunks, part.Inline = nil, nil
+			}
+			last := min(c.GetSeq(), first+room-1)
+			part.Chunks = append(part.Chunks, &rpc.StagedChunk{Chunk: c.GetChunk(), First: first, Seq: last})
+			part.Size = min(r.GetSize(), (int64(c.GetChunk())+1)*objcache.ChunkSize)
+			room -= last - first + 1
+			first = last + 1
+		}
+	}
+	part.Size = r.GetSize()
+	return append(parts, part)
 }
 
 func (f *file) flushed() {

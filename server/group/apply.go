@@ -30,7 +30,10 @@ func (g *Group) Apply(index, term uint64, data []byte) any {
 	must(g, index, g.db.Apply(b, pebble.NoSync))
 	g.applied.Store(index)
 	for _, f := range frees {
-		g.frees <- f
+		select {
+		case g.frees <- f:
+		case <-g.ctx.Done(): // the next start finds what is free
+		}
 	}
 	if refused != nil {
 		return refused

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/protobuf/proto"
@@ -20,6 +21,7 @@ type once struct {
 		sync.Mutex
 		running map[requestID]*running
 		stored  map[objcache.ClientID]map[objcache.SeqNum]bool // results in rows
+		unknown map[requestID]bool                             // ended without a known outcome: the log must be asked
 	}
 }
 
@@ -36,49 +38,76 @@ type running struct {
 
 func (o *once) init() {
 	o.mu.running = map[requestID]*running{}
+	o.mu.unknown = map[requestID]bool{}
 	o.mu.stored = map[objcache.ClientID]map[objcache.SeqNum]bool{}
 }
 
-// Once runs f for a request unless it has run, or is running: then its result is returned.
+// Once runs f for a request unless it has run, or is running: then its result is returned. A request that was given up by whoever sent it first is
+// run again for those who wait for it.
 func (g *Group) Once(ctx context.Context, h *rpc.Header, f func() (*rpc.Reply, error)) (*rpc.Reply, error) {
 	if h.GetClient() == 0 || h.GetSeq() == 0 {
 		return f()
 	}
 	id := requestID{objcache.ClientID(h.GetClient()), objcache.SeqNum(h.GetSeq())}
-	o := &g.once
-	o.mu.Lock()
-	if r := o.mu.running[id]; r != nil {
-		o.mu.Unlock()
+	for {
+		mine, other := g.once.join(id)
+		if mine != nil {
+			mine.reply, mine.err = g.onceOnly(ctx, id, f)
+			g.once.leave(id, mine)
+			return mine.reply, mine.err
+		}
 		select {
-		case <-r.done:
-			return r.reply, r.err
+		case <-other.done:
+			if k := objcache.KindOf(other.err); other.err == nil || k != objcache.Interrupted && k != objcache.Unavailable || ctx.Err() != nil {
+				return other.reply, other.err
+			}
 		case <-ctx.Done():
 			return nil, objcache.Errorf(objcache.KindOf(ctx.Err()), "request is under way: %w", ctx.Err())
 		}
 	}
-	if o.mu.stored[id.client][id.seq] {
-		o.mu.Unlock()
-		return g.storedResult(id)
+}
+
+// join begins the run of a request, or returns the one under way.
+func (o *once) join(id requestID) (mine, other *running) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r := o.mu.running[id]; r != nil {
+		return nil, r
 	}
 	r := &running{done: make(chan struct{})}
 	o.mu.running[id] = r
-	o.mu.Unlock()
-	r.reply, r.err = f()
-	o.mu.Lock()
-	delete(o.mu.running, id)
-	o.mu.Unlock()
-	close(r.done)
-	return r.reply, r.err
+	return r, nil
 }
 
-func (g *Group) storedResult(id requestID) (*rpc.Reply, error) {
+func (o *once) leave(id requestID, r *running) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.mu.running, id)
+	if objcache.KindOf(r.err) == objcache.Unavailable && r.err != nil {
+		o.mu.unknown[id] = true
+	} else {
+		delete(o.mu.unknown, id)
+	}
+	close(r.done)
+}
+
+// onceOnly returns the stored result of a request, or else runs it.
+func (g *Group) onceOnly(ctx context.Context, id requestID, f func() (*rpc.Reply, error)) (*rpc.Reply, error) {
+	g.once.mu.Lock()
+	unknown := g.once.mu.unknown[id]
+	g.once.mu.Unlock()
+	if unknown { // its entry may have been applied after all
+		if err := g.log.Read(ctx); err != nil {
+			return nil, err
+		}
+	}
 	res := &record.Result{}
 	ok, err := meta.Get(g.db, meta.ResultKey(id.client, id.seq), res)
 	if err != nil {
 		return nil, err
 	}
 	if !ok {
-		return nil, objcache.Errorf(objcache.Stale, "result of request %d was acknowledged before", id.seq)
+		return f()
 	}
 	reply := &rpc.Reply{}
 	if err := proto.Unmarshal(res.GetReply(), reply); err != nil {
@@ -87,34 +116,50 @@ func (g *Group) storedResult(id requestID) (*rpc.Reply, error) {
 	return reply, nil
 }
 
-// resultRows are the rows that remember a request's result and forget those that its client has acknowledged.
-func (o *once) resultRows(h *rpc.Header, reply *rpc.Reply) ([]*record.Row, error) {
+// resultRows are the rows that remember a request's result and forget those that its client has acknowledged; logged is told when they are.
+func (o *once) resultRows(h *rpc.Header, reply *rpc.Reply) (rows []*record.Row, acknowledged []objcache.SeqNum, err error) {
 	if h.GetClient() == 0 || h.GetSeq() == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	b, err := proto.Marshal(reply)
 	if err != nil {
-		return nil, fmt.Errorf("encode result: %w", err)
+		return nil, nil, fmt.Errorf("encode result: %w", err)
 	}
 	v, err := proto.Marshal(&record.Result{Reply: b})
 	if err != nil {
-		return nil, fmt.Errorf("encode result: %w", err)
+		return nil, nil, fmt.Errorf("encode result: %w", err)
 	}
 	c := objcache.ClientID(h.GetClient())
-	rows := []*record.Row{{Key: meta.ResultKey(c, objcache.SeqNum(h.GetSeq())), Value: v}}
+	rows = []*record.Row{{Key: meta.ResultKey(c, objcache.SeqNum(h.GetSeq())), Value: v}}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for seq := range o.mu.stored[c] {
+		if uint64(seq) < h.GetAckBelow() {
+			acknowledged = append(acknowledged, seq)
+		}
+	}
+	slices.Sort(acknowledged)
+	for _, seq := range acknowledged {
+		rows = append(rows, &record.Row{Key: meta.ResultKey(c, seq)})
+	}
+	return rows, acknowledged, nil
+}
+
+// logged notes that a request's result is in the log and that those acknowledged are not in the rows any more.
+func (o *once) logged(h *rpc.Header, acknowledged []objcache.SeqNum) {
+	if h.GetSeq() == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := objcache.ClientID(h.GetClient())
 	if o.mu.stored[c] == nil {
 		o.mu.stored[c] = map[objcache.SeqNum]bool{}
 	}
-	for seq := range o.mu.stored[c] {
-		if uint64(seq) < h.GetAckBelow() {
-			delete(o.mu.stored[c], seq)
-			rows = append(rows, &record.Row{Key: meta.ResultKey(c, seq)})
-		}
-	}
 	o.mu.stored[c][objcache.SeqNum(h.GetSeq())] = true
-	return rows, nil
+	for _, seq := range acknowledged {
+		delete(o.mu.stored[c], seq)
+	}
 }
 
 // restore learns of the results in rows at a start.

@@ -83,6 +83,7 @@ func (g *Group) promise(r *rpc.PrepareRequest, id objcache.TxID, held *txn.Held)
 	}
 	pr := &prepared{
 		held: held, coordinator: objcache.GroupID(r.GetCoordinator()), incarnation: r.GetIncarnation(), since: time.Now(), steps: r.GetSteps(),
+		deciding: true, // a decision must not overtake the promise in the log
 	}
 	// Known before it is logged: the log may hold it even if the append seems to fail, and then it must be settled like any other.
 	g.mu.Lock()
@@ -92,12 +93,14 @@ func (g *Group) promise(r *rpc.PrepareRequest, id objcache.TxID, held *txn.Held)
 		Kind: record.Entry_PREPARE, EvalTerm: term, Tx: recordTx(id),
 		Rows: []*record.Row{{Key: meta.PreparedKey(recordTx(id)), Value: v}},
 	})
-	if err != nil && objcache.KindOf(err) != objcache.Unavailable {
-		g.mu.Lock()
+	unknown := err != nil && objcache.KindOf(err) == objcache.Unavailable
+	g.mu.Lock()
+	pr.deciding = false
+	if err != nil && !unknown {
 		delete(g.mu.prepared, id)
-		g.mu.Unlock()
 	}
-	if err != nil && objcache.KindOf(err) == objcache.Unavailable {
+	g.mu.Unlock()
+	if unknown {
 		// The locks stay: settleInDoubt asks the coordinator, which will not have committed without this answer.
 		return &keptError{err}
 	}
@@ -133,6 +136,13 @@ func (g *Group) decide(id objcache.TxID, commit bool) error {
 	if commit {
 		kind = record.Entry_COMMIT
 	}
+	var abandoned []*record.Placed
+	if !commit && p.steps == nil { // of before a restart: nobody else remembers where its bytes are
+		promise := &record.Prepared{}
+		if _, err := meta.Get(g.db, meta.PreparedKey(recordTx(id)), promise); err == nil {
+			abandoned = promise.GetPlaced()
+		}
+	}
 	if err := g.propose(&record.Entry{Kind: kind, EvalTerm: g.log.Term(), Tx: recordTx(id)}); err != nil {
 		g.mu.Lock()
 		p.deciding = false
@@ -143,8 +153,9 @@ func (g *Group) decide(id objcache.TxID, commit bool) error {
 	delete(g.mu.prepared, id)
 	g.mu.Unlock()
 	if commit {
-		g.staged.consume(p.steps)
+		g.consume(p.steps)
 	}
+	g.FreePlaced(abandoned)
 	p.held.Release()
 	return nil
 }

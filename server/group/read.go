@@ -9,22 +9,24 @@ import (
 )
 
 // ReadExtents fills p with what the group holds of a chunk's committed bytes from off (in the chunk) as of an inode version, and returns the
-// ranges (in the chunk) that come from the file's base or are zeros. Superseded when the chunk has changed after that version.
-func (g *Group) ReadExtents(ctx context.Context, k objcache.ChunkKey, version uint64, off int64, p []byte) ([]objcache.Range, error) {
+// ranges (in the chunk) that come from the file's base or are zeros. clean says that the chunk has no bytes of its own: once an upload has made it
+// clean, a base known from before is not its base any more. Superseded when the chunk has changed after that version.
+func (g *Group) ReadExtents(ctx context.Context, k objcache.ChunkKey, version uint64, off int64, p []byte) (gaps []objcache.Range, clean bool, err error) {
 	if err := g.locks.WaitDecided(ctx, meta.LockChunks(uint64(k.Ino))); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	lock := &g.readers[uint64(k.Ino)%uint64(len(g.readers))]
 	lock.RLock()
 	defer lock.RUnlock()
 	c, err := meta.Chunk(g.db, k)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if c.GetVersion() > version {
-		return nil, objcache.Errorf(objcache.Superseded, "chunk %v is at version %d, not %d", k, c.GetVersion(), version)
+		return nil, false, objcache.Errorf(objcache.Superseded, "chunk %v is at version %d, not %d", k, c.GetVersion(), version)
 	}
-	return g.readLocked(ctx, k, c.GetExtents(), off, p)
+	gaps, err = g.readLocked(ctx, k, c.GetExtents(), off, p)
+	return gaps, !c.GetDirty(), err
 }
 
 // ReadPinned is ReadExtents for the version an upload has pinned; without a pin nothing of that version is here.

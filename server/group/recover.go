@@ -22,7 +22,11 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.log.WaitLeader(ctx); err != nil {
 		return err
 	}
-	g.counts.replayed = g.applied.Load() > 8 // a fresh log holds a few entries of its own
+	replayed, err := meta.Get(g.db, meta.AllocationKey(), &record.Allocation{}) // the first thing a group ever logs
+	if err != nil {
+		return err
+	}
+	g.counts.replayed = replayed
 	g.counter.Store(uint64(time.Now().UnixNano()) & 0x3fffffff)
 	if err := g.retain(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"slices"
@@ -9,8 +10,10 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
+	"github.com/objcache/objcache/server/txn"
 )
 
 // stage holds outstanding writes: bytes on the chunk store's disk that no committed flush names yet. They are known in memory only; a
@@ -52,7 +55,9 @@ func (g *Group) Stage(ctx context.Context, c objcache.ClientID, r *rpc.StageRequ
 	if err != nil {
 		return err
 	}
-	g.staged.add(stageKey{c, k}, stagedWrite{r.GetSeq(), x, pl})
+	if !g.staged.add(stageKey{c, k}, stagedWrite{r.GetSeq(), x, pl}) {
+		g.FreePlaced([]*record.Placed{pl})
+	}
 	return nil
 }
 
@@ -81,7 +86,8 @@ func (g *Group) syncStaged(ctx context.Context, steps []*rpc.Step) error {
 	return nil
 }
 
-func (s *stage) add(k stageKey, w stagedWrite) {
+// add is false when the same write is there already, sent before: a transaction may be naming that copy, so it stays.
+func (s *stage) add(k stageKey, w stagedWrite) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.mu.chunks[k]
@@ -89,16 +95,15 @@ func (s *stage) add(k stageKey, w stagedWrite) {
 		c = &stagedChunk{}
 		s.mu.chunks[k] = c
 	}
-	i, found := slices.BinarySearchFunc(c.writes, w.seq, func(a stagedWrite, seq uint64) int { return int(a.seq) - int(seq) })
-	if found { // the same write sent again: the later copy is as good
-		s.mu.bytes -= c.writes[i].extent.GetLen()
-		c.writes[i] = w
-	} else {
-		c.writes = slices.Insert(c.writes, i, w)
-		s.mu.count++
-	}
-	s.mu.bytes += w.extent.GetLen()
+	i, found := slices.BinarySearchFunc(c.writes, w.seq, func(a stagedWrite, seq uint64) int { return cmp.Compare(a.seq, seq) })
 	c.last = time.Now()
+	if found {
+		return false
+	}
+	c.writes = slices.Insert(c.writes, i, w)
+	s.mu.count++
+	s.mu.bytes += w.extent.GetLen()
+	return true
 }
 
 // get returns writes first..last, all of them or none.
@@ -119,14 +124,26 @@ func (s *stage) get(c objcache.ClientID, k objcache.ChunkKey, first, last uint64
 	return xs, ps, next == last+1
 }
 
-// consume forgets what committed steps named.
-func (s *stage) consume(steps []*rpc.Step) {
+// consume forgets what committed steps named, and frees what the client staged before and did not name.
+func (g *Group) consume(steps []*rpc.Step) {
 	for _, st := range steps {
 		c := st.GetCommitChunk()
 		if c.GetSeq() == 0 {
 			continue
 		}
-		s.drop(stageKey{objcache.ClientID(c.GetClient()), objcache.ChunkKey{Ino: objcache.Ino(c.GetIno()), Index: c.GetChunk()}}, c.GetSeq())
+		k := stageKey{objcache.ClientID(c.GetClient()), objcache.ChunkKey{Ino: objcache.Ino(c.GetIno()), Index: c.GetChunk()}}
+		for _, w := range g.staged.drop(k, c.GetSeq()) {
+			if w.seq < c.GetFirst() {
+				g.FreePlaced([]*record.Placed{w.placed})
+			}
+		}
+	}
+}
+
+// FreePlaced gives back the places of extents that no committed transaction names, nor ever will.
+func (g *Group) FreePlaced(ps []*record.Placed) {
+	for _, p := range ps {
+		g.cfg.Bytes.Free(objcache.ChunkKey{Ino: objcache.Ino(p.GetIno()), Index: p.GetChunk()}, placeOf(p.GetPlace()), g.applied.Load())
 	}
 }
 
@@ -161,9 +178,22 @@ func (g *Group) ExpireStaged(before time.Time, alive func(objcache.ClientID) boo
 	}
 	g.staged.mu.Unlock()
 	for _, k := range old {
-		for _, w := range g.staged.drop(k, ^uint64(0)) {
-			g.cfg.Bytes.Free(k.chunk, placeOf(w.placed.GetPlace()), g.applied.Load())
-		}
+		g.expireStaged(k)
+	}
+}
+
+// expireStaged holds the lock under which a flush would commit the bytes: they are named by a transaction or freed, never both.
+func (g *Group) expireStaged(k stageKey) {
+	ctx, cancel := context.WithTimeout(g.ctx, time.Second)
+	defer cancel()
+	age := txn.Age{Start: time.Now().UnixNano(), Client: g.PrivateClient()}
+	held, err := g.locks.Acquire(ctx, []string{meta.LockChunks(uint64(k.chunk.Ino))}, age, false)
+	if err != nil {
+		return // in use; the next round comes back
+	}
+	defer held.Release()
+	for _, w := range g.staged.drop(k, ^uint64(0)) {
+		g.FreePlaced([]*record.Placed{w.placed})
 	}
 }
 

@@ -31,6 +31,10 @@ type Tx struct {
 // Transact runs a transaction to its commit and returns the reply. Errors: those of the steps; Conflict when another transaction was in the way
 // (run it again with the same Header.Start); Unavailable when the outcome is unknown.
 func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
+	if tx.Header.GetClient() == 0 {
+		// Ids of transactions and ages are told apart by the client over all groups.
+		tx.Header = &rpc.Header{Client: uint64(g.PrivateClient()), Start: tx.Header.GetStart()}
+	}
 	own, others := g.partition(tx.Steps)
 	keys := append(meta.Keys(own), tx.Locks...)
 	slices.Sort(keys)
@@ -39,6 +43,7 @@ func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
 		return nil, err
 	}
 	defer held.Release()
+	term := g.log.Term() // before the evaluation: rows of an older term must not be logged in a newer one
 	ev, done, err := g.evaluate(own, tx.Placed)
 	if err != nil {
 		return nil, err
@@ -50,11 +55,11 @@ func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
 			return nil, err
 		}
 	}
-	c := coordination{g: g, tx: tx, id: g.newTx(tx.Header), others: others, reply: reply, term: g.log.Term()}
+	c := coordination{g: g, tx: tx, id: g.newTx(tx.Header), others: others, reply: reply, term: term}
 	if err := c.run(ctx, ev); err != nil {
 		return nil, err
 	}
-	g.staged.consume(own)
+	g.consume(own)
 	if tx.Then != nil {
 		tx.Then()
 	}
@@ -198,7 +203,7 @@ func (c *coordination) append(groups []objcache.GroupID) error {
 		en.Kind = record.Entry_COMMIT
 		en.Rows = append(en.Rows, &record.Row{Key: meta.DecisionKey(recordTx(c.id)), Value: v})
 	}
-	rows, err := c.g.once.resultRows(c.tx.Header, c.reply)
+	rows, acknowledged, err := c.g.once.resultRows(c.tx.Header, c.reply)
 	if err != nil {
 		return err
 	}
@@ -206,7 +211,11 @@ func (c *coordination) append(groups []objcache.GroupID) error {
 	if len(en.GetRows()) == 0 && len(en.GetPlaced()) == 0 {
 		return nil // nothing changes
 	}
-	return c.g.propose(en)
+	if err := c.g.propose(en); err != nil {
+		return err
+	}
+	c.g.once.logged(c.tx.Header, acknowledged)
+	return nil
 }
 
 // propose appends an entry and waits until it is applied, whoever has given up waiting meanwhile: the locks may go only when the outcome is known.

@@ -128,8 +128,8 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.refreshBase(x.RefreshBase)
 	case *rpc.Step_Forget:
 		return nil, e.forget(x.Forget)
-	case *rpc.Step_RenameLock:
-		return nil, nil // the lock is all there is to it
+	case *rpc.Step_CheckParent:
+		return nil, e.checkParent(x.CheckParent)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "step %T", s.GetStep())
 }

@@ -85,11 +85,11 @@ func InStorage(in *record.Inode, l *record.Link) bool {
 func (e *Eval) bury(in *record.Inode, now int64) error {
 	in.Orphan, in.Dead, in.Dirty, in.AttrDirty = false, true, false, false
 	k := objcache.ChunkKey{Ino: objcache.Ino(in.GetIno())}
-	if e.facts.Owns(k) {
+	if e.facts.Owns(k) && in.GetIntent() == nil { // an upload under way reads the chunk still
 		if err := e.dropChunk(k); err != nil {
 			return err
 		}
-		if in.GetSize() <= objcache.ChunkSize && in.GetGeneration() == 0 && len(in.GetTrash()) == 0 && in.GetIntent() == nil {
+		if in.GetSize() <= objcache.ChunkSize && in.GetGeneration() == 0 && len(in.GetTrash()) == 0 {
 			return e.deleteInode(in)
 		}
 	}
@@ -127,6 +127,9 @@ func (e *Eval) forget(s *rpc.Forget) error {
 	}
 	if !in.GetDead() || len(in.GetTrash()) > 0 || in.GetIntent() != nil {
 		return objcache.Errorf(objcache.Conflict, "inode %d is not finished", s.GetIno())
+	}
+	if err := e.dropTombstones(objcache.Ino(s.GetIno())); err != nil {
+		return err
 	}
 	return e.deleteInode(in)
 }
@@ -261,6 +264,9 @@ func (e *Eval) refreshBase(s *rpc.RefreshBase) error {
 		return err
 	}
 	if in.GetDirty() || in.GetIntent() != nil || in.GetDead() || in.GetOrphan() || in.GetBase().GetEtag() != s.GetOldEtag() || len(in.GetLinks()) != 1 {
+		if s.GetGone() { // the name must not go while the inode stays
+			return objcache.Errorf(objcache.Conflict, "inode %d is not what external storage held", s.GetIno())
+		}
 		return nil
 	}
 	if s.GetGone() {

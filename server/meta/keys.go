@@ -16,8 +16,6 @@ func LockInode(ino uint64) string { return string(binary.BigEndian.AppendUint64(
 // LockChunks is the lock of all chunks of a file in one group.
 func LockChunks(ino uint64) string { return string(binary.BigEndian.AppendUint64([]byte{'c'}, ino)) }
 
-const lockRename = "r"
-
 // Keys returns the locks under which steps are evaluated, sorted and without repetition.
 func Keys(steps []*rpc.Step) []string {
 	keys := make([]string, 0, len(steps))
@@ -66,8 +64,10 @@ func lock(s *rpc.Step) string {
 		return LockInode(x.RefreshBase.GetIno())
 	case *rpc.Step_Forget:
 		return LockInode(x.Forget.GetIno())
+	case *rpc.Step_CheckParent:
+		return LockInode(x.CheckParent.GetIno())
 	}
-	return lockRename
+	return "" // Step refuses it
 }
 
 // Owner returns the group that evaluates a step under a view.
@@ -113,8 +113,10 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return inode(x.RefreshBase.GetIno())
 	case *rpc.Step_Forget:
 		return inode(x.Forget.GetIno())
+	case *rpc.Step_CheckParent:
+		return inode(x.CheckParent.GetIno())
 	}
-	return v.Owner(ring.HashRename())
+	return 0 // Step refuses it
 }
 
 func inoOf(p *rpc.PutInode) uint64 {

@@ -124,16 +124,9 @@ func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 	if err != nil || row == nil {
 		return err
 	}
-	before := len(row.GetDebts())
-	row.Debts = slices.DeleteFunc(row.Debts, func(d *record.Debt) bool {
-		return d.GetIno() == s.GetIno() || !s.GetGone() && s.GetKey() != "" && d.GetKey() == s.GetKey()
-	})
 	current := !s.GetGone() && row.GetIno() == s.GetIno()
-	busy := row.GetBusy() == s.GetIno()
-	if !current && !busy && len(row.GetDebts()) == before {
-		return nil
-	}
-	if busy {
+	settleDebts(row, s, current)
+	if row.GetBusy() == s.GetIno() {
 		row.Busy = 0
 	}
 	row.Changed = e.applied + 1
@@ -154,6 +147,35 @@ func (e *Eval) touchTable(ino objcache.Ino) error {
 	}
 	in.Dir.TableChanges++
 	return e.putOwing(in, e.facts.Now())
+}
+
+// settleDebts drops the debts that are paid: those of an inode whose object is gone, and what the object of the name's own inode has overwritten. An
+// object written for a name that its inode has lost meanwhile is owed still, and now known.
+func settleDebts(row *record.DirEntry, s *rpc.SettleEntry, current bool) {
+	if s.GetGone() || current {
+		row.Debts = slices.DeleteFunc(row.Debts, func(d *record.Debt) bool {
+			return d.GetIno() == s.GetIno() || current && s.GetKey() != "" && d.GetKey() == s.GetKey()
+		})
+		return
+	}
+	for _, d := range row.GetDebts() {
+		if d.GetIno() == s.GetIno() {
+			d.Key, d.Etag = s.GetKey(), s.GetEtag()
+		}
+	}
+}
+
+// checkParent refuses a transaction that was planned when a directory stood elsewhere.
+func (e *Eval) checkParent(s *rpc.CheckParent) error {
+	in, err := e.directory(s.GetIno())
+	if err != nil {
+		return err
+	}
+	l := in.GetLinks()
+	if len(l) != 1 || l[0].GetDir() != s.GetDir() || l[0].GetName() != s.GetName() {
+		return objcache.Errorf(objcache.Conflict, "directory %d is not called %q in directory %d any more", s.GetIno(), s.GetName(), s.GetDir())
+	}
+	return nil
 }
 
 // killDir takes the last name of a directory away; it must be empty, and known to be.
@@ -180,4 +202,22 @@ func (e *Eval) hasRows(dir objcache.Ino) (bool, error) {
 		return false, nil
 	})
 	return found, err
+}
+
+// dropTombstones deletes what is left of a dead directory's rows.
+func (e *Eval) dropTombstones(dir objcache.Ino) error {
+	var names []string
+	err := ScanEntries(e.b, dir, "", func(name string, _ *record.DirEntry) (bool, error) {
+		names = append(names, name)
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := e.Delete(EntryKey(dir, n)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -50,8 +50,10 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 		return e.putOwing(in, max(in.GetDirtySince(), 1))
 	}
 	it := in.GetIntent()
-	in.Intent = nil
-	if s.GetDone() {
+	if !s.GetMore() && s.GetVersion() > 0 { // deletes and markers say nothing about an upload
+		in.Intent = nil
+	}
+	if s.GetDone() && it != nil {
 		if err := e.written(in, it, s); err != nil {
 			return err
 		}
@@ -93,7 +95,8 @@ func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) e
 		}
 		in.Links[i] = link
 		in.Trash = slices.DeleteFunc(in.Trash, func(b *record.Base) bool { return b.GetKey() == link.GetKey() })
-	default: // renamed or removed meanwhile: the object just written has no name any more
+	case !slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetKey() == link.GetKey() && b.GetTx() == base.GetTx() }):
+		// renamed or removed meanwhile: the object just written has no name any more
 		in.Trash = append(in.Trash, &record.Base{Key: link.GetKey(), Etag: link.GetEtag(), Dir: link.GetDir(), Name: link.GetName(), Tx: base.GetTx()})
 	}
 	if in.GetVersion() != s.GetVersion() {
@@ -112,6 +115,9 @@ func (e *Eval) pinChunk(s *rpc.PinChunk) error {
 	c, err := Chunk(e.b, k)
 	if err != nil || c == nil {
 		return err
+	}
+	if c.GetVersion() > s.GetVersion() {
+		return objcache.Errorf(objcache.Conflict, "chunk %v is at version %d, not %d", k, c.GetVersion(), s.GetVersion())
 	}
 	if slices.ContainsFunc(c.Pins, func(p *record.Pin) bool { return p.GetVersion() == s.GetVersion() }) {
 		return nil

@@ -56,7 +56,7 @@ func (f *FS) Flush(ctx context.Context, h *rpc.Header, r *rpc.FlushRequest) (*rp
 	if err != nil {
 		return nil, err
 	}
-	return again(ctx, func() (*rpc.Reply, error) {
+	reply, err := again(ctx, func() (*rpc.Reply, error) {
 		in, err := f.OwnInode(ctx, objcache.Ino(r.GetIno()))
 		if err != nil {
 			return nil, err
@@ -90,6 +90,10 @@ func (f *FS) Flush(ctx context.Context, h *rpc.Header, r *rpc.FlushRequest) (*rp
 		}
 		return f.Group.Transact(ctx, group.Tx{Header: h, Steps: steps, Placed: placed, Reply: attrAfter(r.GetIno())})
 	})
+	if err != nil && objcache.KindOf(err) != objcache.Unavailable { // of an unknown outcome the next start frees what is dead
+		f.Group.FreePlaced(placed)
+	}
+	return reply, err
 }
 
 // placeInline writes the bytes that came with a flush, all of chunk 0, to disk, unless they are few enough to live in the row.
@@ -107,15 +111,22 @@ func (f *FS) placeInline(ctx context.Context, r *rpc.FlushRequest) (placed []*re
 	for _, w := range r.GetInline() {
 		x, pl, err := f.Group.WriteExtent(ctx, objcache.ChunkKey{Ino: objcache.Ino(r.GetIno())}, w.GetOff(), w.GetData())
 		if err != nil {
+			f.Group.FreePlaced(placed)
 			return nil, nil, err
 		}
+		placed = append(placed, pl)
 		b, err := encode(x)
 		if err != nil {
+			f.Group.FreePlaced(placed)
 			return nil, nil, err
 		}
-		placed, extents = append(placed, pl), append(extents, b)
+		extents = append(extents, b)
 	}
-	return placed, extents, f.Group.Sync(ctx)
+	if err := f.Group.Sync(ctx); err != nil {
+		f.Group.FreePlaced(placed)
+		return nil, nil, err
+	}
+	return placed, extents, nil
 }
 
 // Append adds bytes at the end of a file: the end is read, the bytes staged behind it and both committed only if it is still the end.

@@ -42,7 +42,7 @@ func (f *FS) entry(ctx context.Context, dir *record.Inode, name string) (*record
 	if dir.GetIno() == uint64(objcache.RootIno) {
 		for _, b := range f.Buckets {
 			if b == name {
-				return &record.DirEntry{Ino: uint64(BucketIno(b)), Mode: objcache.ModeDir}, nil
+				return &record.DirEntry{Ino: uint64(meta.BucketIno(b)), Mode: objcache.ModeDir}, nil
 			}
 		}
 		return nil, nil
@@ -117,7 +117,7 @@ func (f *FS) Readdir(ctx context.Context, r *rpc.ReaddirRequest) (*rpc.Reply, er
 	case dir.GetDead():
 	case dir.GetIno() == uint64(objcache.RootIno):
 		for i := int(r.GetCookie()); i < len(f.Buckets); i++ {
-			if !add(f.Buckets[i], uint64(i)+1, uint64(BucketIno(f.Buckets[i]))) {
+			if !add(f.Buckets[i], uint64(i)+1, uint64(meta.BucketIno(f.Buckets[i]))) {
 				break
 			}
 		}

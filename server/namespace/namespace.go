@@ -30,12 +30,6 @@ type Loader interface {
 	Ready(ctx context.Context, dir *record.Inode, name string) error
 }
 
-// Defaults are the attributes of what nobody has given any.
-type Defaults struct {
-	UID, GID          uint32
-	FileMode, DirMode uint32
-}
-
 // FS carries out operations whose main inode one group owns.
 type FS struct {
 	Group    *group.Group
@@ -43,7 +37,7 @@ type FS struct {
 	Loader   Loader
 	View     func() *ring.View
 	Buckets  []string // dirNames
-	Defaults Defaults
+	Defaults meta.Defaults
 	Logger   *slog.Logger
 	Started  time.Time
 }
@@ -118,12 +112,6 @@ func (f *FS) directory(ctx context.Context, ino objcache.Ino) (*record.Inode, er
 	return in, nil
 }
 
-// BucketIno is the number of a bucket's directory.
-func BucketIno(dirName string) objcache.Ino {
-	h := ring.HashName(dirName)
-	return objcache.Ino(2 + h%uint64(objcache.FirstFreeIno-2))
-}
-
 // implied makes the root, which exists without a row.
 func (f *FS) implied(ino objcache.Ino) *record.Inode {
 	if ino != objcache.RootIno {
@@ -139,7 +127,7 @@ func (f *FS) implied(ino objcache.Ino) *record.Inode {
 // MakeBuckets gives the bucket directories of this group their rows; again at every start.
 func (f *FS) MakeBuckets(ctx context.Context, now int64) error {
 	for _, b := range f.Buckets {
-		ino := BucketIno(b)
+		ino := meta.BucketIno(b)
 		if !f.Group.Owns(ring.HashInode(ino)) {
 			continue
 		}

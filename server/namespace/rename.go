@@ -120,17 +120,14 @@ func (f *FS) checkRename(ctx context.Context, p *renaming, dir, newDir *record.I
 	}
 	moved := r.GetDir() != r.GetNewDir()
 	if isDir(p.from) && moved {
-		if err := f.checkCycle(ctx, p.from.GetIno(), newDir); err != nil {
+		if err := f.checkCycle(ctx, p, p.from.GetIno(), newDir); err != nil {
 			return err
 		}
 	}
 	if exchange && isDir(p.to) && moved {
-		if err := f.checkCycle(ctx, p.to.GetIno(), dir); err != nil {
+		if err := f.checkCycle(ctx, p, p.to.GetIno(), dir); err != nil {
 			return err
 		}
-	}
-	if moved && (isDir(p.from) || exchange && isDir(p.to)) {
-		p.steps = append(p.steps, &rpc.Step{Step: &rpc.Step_RenameLock{RenameLock: &rpc.RenameLock{Bucket: dir.GetBucket()}}})
 	}
 	if exchange {
 		p.exchange()
@@ -139,9 +136,9 @@ func (f *FS) checkRename(ctx context.Context, p *renaming, dir, newDir *record.I
 	return f.replace(ctx, p)
 }
 
-// checkCycle refuses to move a directory below itself. The cluster-wide rename lock keeps the answer true only if it is taken first: the steps that
-// follow are evaluated under it, and a lost race shows as a Conflict of the names on the way.
-func (f *FS) checkCycle(ctx context.Context, moving uint64, below *record.Inode) error {
+// checkCycle refuses to move a directory below itself. Every directory on the way up is locked and looked at again by the transaction, so that two
+// renames cannot make a loop of each other: one of them sees a Conflict and looks again.
+func (f *FS) checkCycle(ctx context.Context, p *renaming, moving uint64, below *record.Inode) error {
 	for d := below; d.GetIno() != uint64(objcache.RootIno); {
 		if d.GetIno() == moving {
 			return objcache.Errorf(objcache.Invalid, "directory %d cannot move below itself", moving)
@@ -149,7 +146,13 @@ func (f *FS) checkCycle(ctx context.Context, moving uint64, below *record.Inode)
 		if len(d.GetLinks()) == 0 {
 			return objcache.Errorf(objcache.NotExist, "directory %d", d.GetIno())
 		}
-		up, err := f.Inode(ctx, objcache.Ino(d.GetLinks()[0].GetDir()))
+		l := d.GetLinks()[0]
+		if l.GetDir() != uint64(objcache.RootIno) { // bucket directories never move
+			p.steps = append(p.steps, &rpc.Step{Step: &rpc.Step_CheckParent{CheckParent: &rpc.CheckParent{
+				Ino: d.GetIno(), Dir: l.GetDir(), Name: l.GetName(),
+			}}})
+		}
+		up, err := f.changing(ctx, l.GetDir())
 		if err != nil {
 			return err
 		}

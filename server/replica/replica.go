@@ -47,7 +47,7 @@ type Config struct {
 const MaxEntry = 4 << 20
 
 func (c *Config) setDefaults() {
-	def(&c.FS, vfs.FS(vfs.Default))
+	def(&c.FS, vfs.Default)
 	def(&c.Logger, slog.Default())
 	def(&c.Timeout, 150*time.Millisecond)
 	def(&c.SegmentSize, 16<<20)

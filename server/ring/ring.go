@@ -104,9 +104,6 @@ func HashClient(c objcache.ClientID) uint64 {
 	return xxhash.Sum64String("client:" + strconv.FormatUint(uint64(c), 16))
 }
 
-// HashRename is the place of the lock that orders renames of directories over the whole cluster.
-func HashRename() uint64 { return xxhash.Sum64String("\x00rename") }
-
 // Arc is the hashes [From, To] that move from one group to another; To < From wraps around zero.
 type Arc struct {
 	From, To uint64

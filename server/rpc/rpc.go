@@ -198,10 +198,8 @@ func (f *Files) Work(r *rpc.WorkRequest, s rpc.Files_WorkServer) error {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	end := &rpc.Progress{FilesTotal: uint64(total), FilesDone: uint64(total), End: true}
-	for ino, perr := range f.Transfer.Problems() {
-		if objcache.KindOf(perr) != objcache.Conflict {
-			end.Problems = append(end.Problems, &rpc.Problem{Path: f.nameOf(s.Context(), ino), Error: perr.Error()})
-		}
+	for ino, perr := range f.Transfer.Stuck() {
+		end.Problems = append(end.Problems, &rpc.Problem{Path: f.nameOf(s.Context(), ino), Error: perr.Error()})
 	}
 	return s.Send(end)
 }

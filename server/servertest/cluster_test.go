@@ -20,7 +20,7 @@ import (
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/external/s3"
-	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/test/s3server"
 )
 
@@ -50,7 +50,7 @@ func newRig(t *testing.T, servers int, change func(*server.Config)) *rig {
 func (r *rig) start(servers int, b server.Bucket, change func(*server.Config)) {
 	r.cl = Start(r.t, Config{Servers: servers, Buckets: []server.Bucket{b}, Change: change})
 	r.c = r.cl.Client()
-	r.b = namespace.BucketIno("data")
+	r.b = meta.BucketIno("data")
 }
 
 // reload starts a fresh cluster on the same bucket.
@@ -349,4 +349,24 @@ func TestPersist_KeepsTheOrderOfOneKey(t *testing.T) {
 			t.Error("the object is not the new one")
 		}
 	})
+}
+
+func TestTruncate_ShrinkThenGrowReadsZeros(t *testing.T) {
+	ctx := context.Background()
+	r := newRig(t, 3, nil)
+	r.put("f", random(20<<20, 12))
+	ino := r.lookup("f").Ino
+	for _, size := range []int64{17<<20 + 5, 100, 18 << 20} {
+		if _, err := r.c.Setattr(ctx, ino, objcache.SetAttr{Size: &size}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := append(random(20<<20, 12)[:100], make([]byte, 18<<20-100)...)
+	if !bytes.Equal(r.read(ino), want) {
+		t.Error("bytes differ after shrinking and growing")
+	}
+	r.flush()
+	if !bytes.Equal(r.object("f"), want) {
+		t.Error("the object differs after shrinking and growing")
+	}
 }

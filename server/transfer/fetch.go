@@ -38,22 +38,23 @@ func (t *Transfer) Read(ctx context.Context, r *rpc.ReadRequest) ([]byte, error)
 		return nil, nil
 	}
 	p := make([]byte, end-r.GetOff())
-	gaps, err := t.cfg.Group.ReadExtents(ctx, k, r.GetVersion(), r.GetOff(), p)
+	gaps, clean, err := t.cfg.Group.ReadExtents(ctx, k, r.GetVersion(), r.GetOff(), p)
 	if err != nil {
 		return nil, err
 	}
 	if len(gaps) == 0 {
 		return p, nil
 	}
-	return p, t.fillGaps(ctx, k, r.GetVersion(), r.GetOff(), p, gaps)
+	return p, t.fillGaps(ctx, baseKey{k, r.GetVersion(), clean}, r.GetOff(), p, gaps)
 }
 
 // fillGaps reads what the group has no extents for from the file's base, which may change under a version (a rename in external storage, an
 // upload of the same bytes): then the base is asked for again.
-func (t *Transfer) fillGaps(ctx context.Context, k objcache.ChunkKey, version uint64, off int64, p []byte, gaps []objcache.Range) error {
+func (t *Transfer) fillGaps(ctx context.Context, bk baseKey, off int64, p []byte, gaps []objcache.Range) error {
+	k := bk.chunk
 	var last string
 	for {
-		bucket, base, err := t.base(ctx, k.Ino, version)
+		bucket, base, err := t.base(ctx, bk)
 		if err != nil {
 			return err
 		}
@@ -63,9 +64,9 @@ func (t *Transfer) fillGaps(ctx context.Context, k objcache.ChunkKey, version ui
 		if !errors.Is(err, objcache.Precondition) && !errors.Is(err, objcache.NotExist) {
 			return err
 		}
-		t.forgetBase(k.Ino)
+		t.forgetBase(bk)
 		if base.GetEtag() == last {
-			return t.changedOutside(ctx, k.Ino, version, err)
+			return t.changedOutside(ctx, bk, err)
 		}
 		last = base.GetEtag()
 	}
@@ -73,23 +74,25 @@ func (t *Transfer) fillGaps(ctx context.Context, k objcache.ChunkKey, version ui
 
 // changedOutside is the end of a fetch whose object is another now although we did not change it: look at the directory again and let the reader
 // start over with the version that is there now; Stale if there is none.
-func (t *Transfer) changedOutside(ctx context.Context, ino objcache.Ino, version uint64, cause error) error {
+func (t *Transfer) changedOutside(ctx context.Context, bk baseKey, cause error) error {
+	ino := bk.chunk.Ino
 	_, err := t.cfg.Peers.Call(ctx, ring.HashInode(ino), &rpc.Request{Op: &rpc.Request_Refresh{Refresh: &rpc.RefreshRequest{Ino: uint64(ino)}}})
 	if err != nil {
 		return err
 	}
-	if _, _, err := t.base(ctx, ino, version); err != nil {
+	if _, _, err := t.base(ctx, bk); err != nil {
 		return err // Superseded
 	}
-	t.forgetBase(ino)
+	t.forgetBase(bk)
 	return objcache.Errorf(objcache.Stale, "bytes of inode %d: %w", ino, cause)
 }
 
-func (t *Transfer) base(ctx context.Context, ino objcache.Ino, version uint64) (string, *record.Base, error) {
+func (t *Transfer) base(ctx context.Context, bk baseKey) (string, *record.Base, error) {
+	ino, version := bk.chunk.Ino, bk.version
 	t.bases.mu.Lock()
-	b, ok := t.bases.mu.known[ino]
+	b, ok := t.bases.mu.known[bk]
 	t.bases.mu.Unlock()
-	if ok && b.version == version {
+	if ok {
 		return b.bucket, b.base, nil
 	}
 	r, err := t.cfg.Peers.Call(ctx, ring.HashInode(ino), &rpc.Request{Op: &rpc.Request_Inspect{Inspect: &rpc.InspectRequest{Ino: uint64(ino)}}})
@@ -108,13 +111,13 @@ func (t *Transfer) base(ctx context.Context, ino objcache.Ino, version uint64) (
 	if len(t.bases.mu.known) >= maxBases {
 		clear(t.bases.mu.known)
 	}
-	t.bases.mu.known[ino] = known{version, in.GetBucket(), in.GetBase()}
+	t.bases.mu.known[bk] = known{in.GetBucket(), in.GetBase()}
 	return in.GetBucket(), in.GetBase(), nil
 }
 
-func (t *Transfer) forgetBase(ino objcache.Ino) {
+func (t *Transfer) forgetBase(bk baseKey) {
 	t.bases.mu.Lock()
-	delete(t.bases.mu.known, ino)
+	delete(t.bases.mu.known, bk)
 	t.bases.mu.Unlock()
 }
 
@@ -253,7 +256,7 @@ func (f *flight) fetch(ctx context.Context, store external.Store, object string,
 			err = cerr
 		}
 		if err != nil && n == 0 {
-			return objcache.Errorf(objcache.Unavailable, "body of %q: %w", object, err)
+			return objcache.Errorf(objcache.IO, "body of %q: %w", object, err)
 		}
 		at += n
 	}

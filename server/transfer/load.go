@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -339,12 +340,40 @@ func (m *merging) transact(ctx context.Context, names []*rpc.Listed, complete bo
 	steps = append(steps, &rpc.Step{Step: &rpc.Step_MergePage{MergePage: &rpc.MergePage{
 		Dir: m.dir.GetIno(), RequestedAt: m.requested, Complete: complete, Began: now, Entries: names,
 	}}})
-	for {
-		_, err := m.t.cfg.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: now}, Steps: steps})
-		if err == nil || objcache.KindOf(err) != objcache.Conflict {
-			return err
+	_, err := m.t.cfg.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: now}, Steps: steps})
+	if err == nil || objcache.KindOf(err) != objcache.Conflict {
+		return err
+	}
+	if err := pause(ctx, time.Millisecond+rand.N(5*time.Millisecond)); err != nil {
+		return err
+	}
+	if names, err = m.withoutDirty(ctx, names); err != nil {
+		return err
+	}
+	return m.transact(ctx, names, complete)
+}
+
+// withoutDirty leaves out names whose object has vanished while their inode holds more than it: they stay.
+func (m *merging) withoutDirty(ctx context.Context, names []*rpc.Listed) ([]*rpc.Listed, error) {
+	var kept []*rpc.Listed
+	for _, n := range names {
+		if n.GetEtag() != "" || n.GetDir() {
+			kept = append(kept, n)
+			continue
+		}
+		row, err := meta.Entry(m.t.cfg.Group.DB(), objcache.Ino(m.dir.GetIno()), n.GetName())
+		if err != nil {
+			return nil, err
+		}
+		in, err := m.t.inspect(ctx, row.GetIno())
+		if err != nil {
+			return nil, err
+		}
+		if in == nil || !in.GetDirty() && in.GetIntent() == nil && !in.GetOrphan() && in.GetBase().GetEtag() == row.GetEtag() && len(in.GetLinks()) == 1 {
+			kept = append(kept, n)
 		}
 	}
+	return kept, nil
 }
 
 // prepare numbers a new name and says what changes at its inode's owner.

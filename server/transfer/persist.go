@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
 
@@ -38,6 +40,7 @@ type persisting struct {
 
 type failure struct {
 	err   error
+	first time.Time
 	pause time.Duration
 	next  time.Time
 }
@@ -47,6 +50,7 @@ const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 30 * time.Second
 	scanEvery  = 500 * time.Millisecond
+	stuckAfter = 30 * time.Second // of a flush of everything without anything done
 )
 
 func (p *persisting) init(workers int) {
@@ -130,6 +134,19 @@ func (t *Transfer) persistAll(ctx context.Context, inos []objcache.Ino) {
 	wg.Wait()
 }
 
+// Stuck lists what waits for other objects and has been waiting for as long as a flush of everything is willing to.
+func (t *Transfer) Stuck() map[objcache.Ino]error {
+	t.persist.mu.Lock()
+	defer t.persist.mu.Unlock()
+	out := map[objcache.Ino]error{}
+	for ino, f := range t.persist.mu.failed {
+		if !errors.Is(f.err, objcache.Conflict) || t.now().Sub(f.first) > stuckAfter {
+			out[ino] = f.err
+		}
+	}
+	return out
+}
+
 // TryPersist is Persist for a caller that itself may be what another persist waits for: it does not wait for one under way.
 func (t *Transfer) TryPersist(ctx context.Context, ino objcache.Ino) error {
 	t.persist.mu.Lock()
@@ -176,6 +193,9 @@ func (t *Transfer) noteLocked(ino objcache.Ino, err error) {
 	}
 	f := t.persist.mu.failed[ino]
 	f.err = err
+	if f.first.IsZero() {
+		f.first = t.now()
+	}
 	f.pause = min(max(2*f.pause, firstPause), maxPause)
 	f.next = t.now().Add(f.pause)
 	t.persist.mu.failed[ino] = f
@@ -246,6 +266,18 @@ func (t *Transfer) place(ctx context.Context, dir uint64, name string, ino objca
 	return r.GetPath(), nil
 }
 
+// inspect reads an inode wherever it lives; nil when it is gone.
+func (t *Transfer) inspect(ctx context.Context, ino uint64) (*record.Inode, error) {
+	r, err := t.cfg.Peers.Call(ctx, ring.HashInode(objcache.Ino(ino)), &rpc.Request{Op: &rpc.Request_Inspect{Inspect: &rpc.InspectRequest{Ino: ino}}})
+	if k := objcache.KindOf(err); err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return meta.DecodeInode(r.GetInspect().GetInode())
+}
+
 // persistElsewhere asks the owner of another inode to persist it now.
 func (t *Transfer) persistElsewhere(ctx context.Context, ino uint64) error {
 	_, err := t.cfg.Peers.Call(ctx, ring.HashInode(objcache.Ino(ino)), &rpc.Request{Op: &rpc.Request_Persist{Persist: &rpc.PersistRequest{Ino: ino}}})
@@ -257,6 +289,8 @@ func (t *Transfer) persistElsewhere(ctx context.Context, ino uint64) error {
 func (t *Transfer) PersistShare(ctx context.Context, report func(left int)) error {
 	deadline := map[objcache.Ino]int{}
 	asOf := t.now()
+	var before []objcache.Ino
+	var since time.Time
 	for {
 		owed, err := t.owedBefore(asOf)
 		if err != nil {
@@ -265,6 +299,11 @@ func (t *Transfer) PersistShare(ctx context.Context, report func(left int)) erro
 		report(len(owed))
 		if len(owed) == 0 {
 			return nil
+		}
+		if !slices.Equal(owed, before) {
+			before, since = owed, t.now()
+		} else if t.now().Sub(since) > stuckAfter && t.Uploads() == 0 {
+			return nil // the problems say who waits for what
 		}
 		t.persistAll(ctx, owed)
 		if ctx.Err() != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/group"
-	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
@@ -44,7 +44,7 @@ type Config struct {
 	Workers       int           // files persisted at the same time
 	Prefix        string        // hidden prefix of directory tables; empty: none are written or read
 	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
-	Defaults      namespace.Defaults
+	Defaults      meta.Defaults
 	Node          string // names conflict copies
 }
 
@@ -64,7 +64,7 @@ func New(cfg Config) *Transfer {
 		cfg.Workers = 16
 	}
 	t := &Transfer{cfg: cfg, now: time.Now}
-	t.bases.mu.known = map[objcache.Ino]known{}
+	t.bases.mu.known = map[baseKey]known{}
 	t.flights.init()
 	t.loads.mu.running = map[objcache.Ino]*load{}
 	t.loads.mu.skipped = map[objcache.Ino]time.Time{}
@@ -81,18 +81,24 @@ func (t *Transfer) store(bucket string) (external.Store, error) {
 	return s, nil
 }
 
-// bases remembers the objects that files' clean bytes come from, by the version they were asked for.
+// bases remembers the objects that chunks' clean bytes come from.
 type bases struct {
 	mu struct {
 		sync.Mutex
-		known map[objcache.Ino]known
+		known map[baseKey]known
 	}
 }
 
-type known struct {
+// baseKey is what an object was the base of: an upload makes a chunk clean without changing the version, and then it has another base.
+type baseKey struct {
+	chunk   objcache.ChunkKey
 	version uint64
-	bucket  string
-	base    *record.Base
+	clean   bool
+}
+
+type known struct {
+	bucket string
+	base   *record.Base
 }
 
 const maxBases = 1 << 16

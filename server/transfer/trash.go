@@ -9,7 +9,6 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
-	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
@@ -46,7 +45,13 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	case !p.GetOwes():
 		return t.trashGone(ctx, in, b, nil) // absorbed by the put of the name's new inode
 	case p.GetChildNow() != 0 && in.GetDir() == nil:
-		return errWait // its put overwrites the object
+		now, err := t.inspect(ctx, p.GetChildNow())
+		if err != nil {
+			return err
+		}
+		if now.GetDir() == nil {
+			return errWait // its put overwrites the object
+		}
 	}
 	claim := &rpc.Step{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: b.GetDir(), Name: b.GetName(), Ino: in.GetIno()}}}
 	if err := t.transact(ctx, claim); err != nil {
@@ -97,7 +102,7 @@ func (t *Transfer) trashGone(ctx context.Context, in *record.Inode, b *record.Ba
 
 // keepParent writes the marker of a directory that only its objects imply, before the last of them is deleted.
 func (t *Transfer) keepParent(ctx context.Context, b *record.Base, p *rpc.PathReply) error {
-	if p.GetMarker() || p.GetChildren() > 0 || objcache.Ino(b.GetDir()) == namespace.BucketIno(p.GetBucket()) {
+	if p.GetMarker() || p.GetChildren() > 0 || objcache.Ino(b.GetDir()) == meta.BucketIno(p.GetBucket()) {
 		return nil
 	}
 	_, err := t.cfg.Peers.Call(ctx, ring.HashInode(objcache.Ino(b.GetDir())), &rpc.Request{

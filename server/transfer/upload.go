@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -56,7 +58,7 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if len(p.GetPath()) > 1024 {
 		return objcache.Errorf(objcache.NameTooLong, "key of %d bytes for %q", len(p.GetPath()), p.GetPath())
 	}
-	match, err := t.settleDebtors(ctx, p)
+	match, err := t.settleDebtors(ctx, ino, p)
 	if err != nil {
 		return err
 	}
@@ -75,14 +77,54 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 		{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: uint64(ino), Version: in.GetVersion(), Intent: v}}},
 		{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: dir, Name: name, Ino: uint64(ino)}}},
 	}
+	var pins []*rpc.Step
 	for c := range chunks(in) {
-		steps = append(steps, &rpc.Step{Step: &rpc.Step_PinChunk{PinChunk: &rpc.PinChunk{Ino: uint64(ino), Chunk: c, Version: in.GetVersion()}}})
+		pins = append(pins, &rpc.Step{Step: &rpc.Step_PinChunk{PinChunk: &rpc.PinChunk{Ino: uint64(ino), Chunk: c, Version: in.GetVersion()}}})
 	}
-	if err := t.transact(ctx, steps...); err != nil {
+	now := pins[:min(len(pins), stepsAtOnce)]
+	if err := t.transact(ctx, append(steps, now...)...); err != nil {
 		return err
 	}
 	in.Intent = it
+	if err := t.transactAll(ctx, pins[len(now):]); err != nil {
+		store, serr := t.store(in.GetBucket())
+		if serr != nil || !errors.Is(err, objcache.Conflict) {
+			return errors.Join(err, serr)
+		}
+		return errors.Join(err, t.giveUp(ctx, in, store)) // written to meanwhile: begun again at the new version
+	}
 	return t.finish(ctx, in)
+}
+
+// stepsAtOnce is how many chunks one transaction pins or unpins: their extents must fit one log entry.
+const stepsAtOnce = 512
+
+// transactAll runs many steps as transactions of a size that every log takes, one after the other.
+func (t *Transfer) transactAll(ctx context.Context, steps []*rpc.Step) error {
+	for len(steps) > 0 {
+		n := min(len(steps), stepsAtOnce)
+		if err := t.insist(ctx, steps[:n]...); err != nil {
+			return err
+		}
+		steps = steps[n:]
+	}
+	return nil
+}
+
+// insist is transact that runs again when another transaction was in the way, some times.
+func (t *Transfer) insist(ctx context.Context, steps ...*rpc.Step) error {
+	wait := time.Millisecond
+	for range 12 { // four seconds
+		err := t.transact(ctx, steps...)
+		if !errors.Is(err, objcache.Conflict) {
+			return err
+		}
+		if err := pause(ctx, wait/2+rand.N(wait)); err != nil {
+			return err
+		}
+		wait *= 2
+	}
+	return t.transact(ctx, steps...)
 }
 
 func recordTx(x objcache.TxID) *record.TxID {
@@ -112,26 +154,28 @@ func (t *Transfer) unblock(ctx context.Context, dirs []uint64) error {
 }
 
 // settleDebtors makes sure that the object which stands under a name is nobody's only copy, and returns its ETag if one stands there.
-func (t *Transfer) settleDebtors(ctx context.Context, p *rpc.PathReply) (etag string, err error) {
+func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.PathReply) (etag string, err error) {
 	for i, d := range p.GetDebtors() {
-		r, err := t.cfg.Peers.Call(ctx, ring.HashInode(objcache.Ino(d)), &rpc.Request{Op: &rpc.Request_Inspect{Inspect: &rpc.InspectRequest{Ino: d}}})
-		if k := objcache.KindOf(err); err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+		in, err := t.inspect(ctx, d)
+		if err != nil {
+			return "", err
+		}
+		if in == nil {
 			continue
 		}
-		if err != nil {
-			return "", err
-		}
-		in, err := meta.DecodeInode(r.GetInspect().GetInode())
-		if err != nil {
-			return "", err
-		}
 		etag = p.GetDebtEtags()[i]
-		if in.GetIntent() != nil || !in.GetDead() && in.GetBase().GetKey() == p.GetPath() {
-			if err := t.persistElsewhere(ctx, d); err != nil {
-				return "", err
-			}
-			return "", errWait
+		if in.GetIntent() == nil && !onlyCopy(in, p.GetPath()) {
+			continue
 		}
+		if circle, err := t.waitsFor(ctx, in, me); err != nil {
+			return "", err
+		} else if circle {
+			return "", errors.Join(errWait, t.localize(ctx, me))
+		}
+		if err := t.persistElsewhere(ctx, d); err != nil {
+			return "", err
+		}
+		return "", errWait
 	}
 	return etag, nil
 }
@@ -143,12 +187,16 @@ func (t *Transfer) finish(ctx context.Context, in *record.Inode) error {
 	if err != nil {
 		return err
 	}
+	if b := in.GetBase(); b.GetTx() == txString(it.GetTx()) {
+		return t.written(ctx, in, b.GetEtag()) // known already, but not to all of its chunks
+	}
 	if etag, ok, err := t.ours(ctx, store, it); err != nil {
 		return err
 	} else if ok {
 		return t.written(ctx, in, etag)
 	}
-	if !slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == it.GetDir() && l.GetName() == it.GetName() }) {
+	named := slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == it.GetDir() && l.GetName() == it.GetName() })
+	if !named || it.GetLowestCut() > 0 { // or truncated before a restart: the base has lost bytes of that version
 		return t.giveUp(ctx, in, store)
 	}
 	etag, err := t.write(ctx, store, in)
@@ -199,16 +247,28 @@ func (t *Transfer) giveUp(ctx context.Context, in *record.Inode, store external.
 	if err := t.abortUploads(ctx, store, it); err != nil {
 		return err
 	}
+	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: true}
+	if b := trashOf(in, it); b != nil {
+		settle.Gone, settle.Key, settle.Etag = false, b.GetKey(), b.GetEtag()
+	}
 	steps := []*rpc.Step{
 		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}},
-		{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: !hasTrash(in, it)}}},
+		{Step: &rpc.Step_SettleEntry{SettleEntry: settle}},
 	}
-	return t.transact(ctx, append(steps, unpin(in, it, false, "")...)...)
+	if err := t.transactAll(ctx, unpin(in, it, false, "")); err != nil {
+		return err
+	}
+	return t.insist(ctx, steps...)
 }
 
-// hasTrash reports whether an older object of the intent's name still has to be deleted, which will settle the debt.
-func hasTrash(in *record.Inode, it *record.Intent) bool {
-	return slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetDir() == it.GetDir() && b.GetName() == it.GetName() })
+// trashOf is an older object of the intent's name that still has to be deleted, which will settle the debt; nil if there is none.
+func trashOf(in *record.Inode, it *record.Intent) *record.Base {
+	for _, b := range in.GetTrash() {
+		if b.GetDir() == it.GetDir() && b.GetName() == it.GetName() {
+			return b
+		}
+	}
+	return nil
 }
 
 func unpin(in *record.Inode, it *record.Intent, done bool, etag string) []*rpc.Step {
@@ -251,19 +311,24 @@ func (t *Transfer) written(ctx context.Context, in *record.Inode, etag string) e
 	if err != nil {
 		return err
 	}
-	steps := []*rpc.Step{
-		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Done: true, Link: link, Base: base, Version: it.GetVersion()}}},
-		{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{
-			Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Etag: etag, Size: size, Modified: t.now().UnixNano(), Key: it.GetKey(),
-		}}},
+	settle := &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{
+		Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Etag: etag, Size: size, Modified: t.now().UnixNano(), Key: it.GetKey(),
+	}}}
+	done := &rpc.EndPersist{Ino: in.GetIno(), Done: true, Link: link, Base: base, Version: it.GetVersion()}
+	unpins := unpin(in, it, true, etag)
+	first := []*rpc.Step{{Step: &rpc.Step_EndPersist{EndPersist: done}}, settle}
+	if len(unpins) <= stepsAtOnce {
+		return t.insist(ctx, append(first, unpins...)...)
 	}
-	steps = append(steps, unpin(in, it, true, etag)...)
-	for {
-		err := t.transact(ctx, steps...)
-		if !errors.Is(err, objcache.Conflict) {
-			return err
-		}
+	// The new base must be known before a chunk drops its bytes, and the intent stays until all have: a crash in between begins here again.
+	done.More = true
+	if err := t.insist(ctx, first...); err != nil {
+		return err
 	}
+	if err := t.transactAll(ctx, unpins); err != nil {
+		return err
+	}
+	return t.insist(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}})
 }
 
 // foreign is a write refused because the object is not the one we knew: ours after all (a lost reply), or another client's.

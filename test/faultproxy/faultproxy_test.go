@@ -112,7 +112,7 @@ func TestRule_SpoilsARequest(t *testing.T) {
 			add(t, p, faultproxy.Rule{Op: external.OpGet, Times: 1, Fault: c.fault})
 			got := ask(t, http.MethodGet, p.URL+"/b/k", "")
 			// A reset may reach the client as an end of file, if it was about to read.
-			reset := c.err == syscall.ECONNRESET && errors.Is(got.err, io.EOF)
+			reset := errors.Is(c.err, syscall.ECONNRESET) && errors.Is(got.err, io.EOF)
 			if !errors.Is(got.err, c.err) && !reset || got.status != c.status || !strings.Contains(got.body, c.body) || effects.Load() != c.effects {
 				t.Errorf("got %+v and %d effects, want %+v", got, effects.Load(), c)
 			}

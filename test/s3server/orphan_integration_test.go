@@ -5,6 +5,7 @@ package s3server
 import (
 	"bufio"
 	"fmt"
+	"github.com/objcache/objcache/test/wait"
 	"os"
 	"os/exec"
 	"strconv"
@@ -59,14 +60,12 @@ func TestStart_ServerDiesWithItsStarter(t *testing.T) {
 	if err != nil || readErr != nil {
 		t.Fatalf("the starter said %q (%v)", line, readErr)
 	}
-	deadline := time.Now().Add(30 * time.Second)
-	for alive(pid) {
-		if time.Now().After(deadline) {
+	t.Cleanup(func() {
+		if alive(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
-			t.Fatalf("server %d outlived its starter", pid)
 		}
-		time.Sleep(time.Millisecond)
-	}
+	})
+	wait.Until(t, 30*time.Second, "the server ends with its starter", func() bool { return !alive(pid) })
 }
 
 // alive: a zombie waits only for init to fetch it.

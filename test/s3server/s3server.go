@@ -165,7 +165,7 @@ func (s *Server) until(ctx context.Context, f func() (done bool, err error)) err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("server at %s is not ready: %w (%v)", s.S3.Endpoint, ctx.Err(), err)
+			return fmt.Errorf("server at %s is not ready: %w (%w)", s.S3.Endpoint, ctx.Err(), err)
 		case <-s.p.done:
 			return fmt.Errorf("server at %s has ended: %w", s.S3.Endpoint, s.p.err)
 		case <-tick.C:

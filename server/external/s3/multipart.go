@@ -7,7 +7,6 @@ import (
 
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/smithy-go"
-	"github.com/aws/smithy-go/middleware"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -116,9 +115,7 @@ func unsignedPayload(o *s3.Options) {
 	if o.RequestChecksumCalculation != aws.RequestChecksumCalculationWhenRequired {
 		return
 	}
-	o.APIOptions = append(o.APIOptions, func(stack *middleware.Stack) error {
-		return v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware(stack)
-	})
+	o.APIOptions = append(o.APIOptions, v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware)
 }
 
 func hasCode(err error, code string) bool {

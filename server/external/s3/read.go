@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -143,7 +144,7 @@ func (b *body) Read(p []byte) (int, error) {
 		return n, nil
 	case err == nil:
 		return n, nil
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		err = io.ErrUnexpectedEOF
 	case b.silent:
 		err = fmt.Errorf("no byte for %v: %w", b.idle, io.ErrUnexpectedEOF)

@@ -27,9 +27,10 @@ func main() {
 	bandwidth := flag.Int64("bandwidth", 0, "bytes per second of all bodies together; 0: unbounded")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	settings := faultproxy.Settings{Latency: faultproxy.Duration(*latency), BytesPerSecond: *bandwidth}
-	if err := run(ctx, *upstream, *listen, *control, settings); err != nil {
+	err := run(ctx, *upstream, *listen, *control, settings)
+	stop()
+	if err != nil {
 		slog.Error("fault proxy ended", "error", err)
 		os.Exit(1)
 	}

@@ -1,0 +1,271 @@
+//go:build integration
+
+package servertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/server"
+	"github.com/objcache/objcache/server/external"
+	"github.com/objcache/objcache/server/external/s3"
+	"github.com/objcache/objcache/test/faultproxy"
+	"github.com/objcache/objcache/test/s3server"
+	"github.com/objcache/objcache/test/wait"
+)
+
+// faulty is a cluster whose external storage goes through the fault proxy; r.s3 goes around it.
+type faulty struct {
+	*rig
+	proxy *faultproxy.Server
+}
+
+func newFaulty(t *testing.T, servers int, change func(*server.Config)) *faulty {
+	t.Helper()
+	gw := s3server.Versitygw(t, "bucket")
+	store, err := s3.Open(t.Context(), gw.S3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := faultproxy.Start("127.0.0.1:0", gw.S3.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	f := &faulty{&rig{t: t, s3: store}, p}
+	f.start(servers, server.Bucket{
+		DirName: "data", BucketName: gw.S3.Bucket, Endpoint: p.URL, AccessKey: gw.S3.AccessKey, SecretKey: gw.S3.SecretKey, Region: gw.S3.Region,
+	}, change)
+	return f
+}
+
+func (f *faulty) fault(r faultproxy.Rule) (remove func()) {
+	f.t.Helper()
+	id, err := f.proxy.Add(r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return func() { f.proxy.Remove(id) }
+}
+
+// in is the same cluster in a subtest.
+func (f *faulty) in(t *testing.T) *faulty {
+	r := *f.rig
+	r.t = t
+	return &faulty{&r, f.proxy}
+}
+
+func patient(c *server.Config) { c.S3Timeout = server.Duration(3 * time.Second) }
+
+func TestRead_SurvivesPassingFaultsOfExternalStorage(t *testing.T) {
+	f := newFaulty(t, 2, nil)
+	body := random(9<<20, 1)
+	half := int64(1 << 20)
+	for name, fault := range map[string]faultproxy.Fault{
+		"500": {Status: 500}, "503": {Status: 503}, "reset": {Reset: true}, "truncated body": {Truncate: &half},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := f.in(t)
+			key := strings.ReplaceAll(name, " ", "-")
+			f.put(key, body)
+			if err := f.refresh(); err != nil {
+				t.Fatal(err)
+			}
+			defer f.fault(faultproxy.Rule{Op: external.OpGet, Key: "^" + key + "$", Times: 2, Fault: fault})()
+			if !bytes.Equal(f.read(f.lookup(key).Ino), body) {
+				t.Error("bytes differ")
+			}
+		})
+	}
+}
+
+// refresh makes the cluster look at the bucket again now.
+func (f *faulty) refresh() error { return f.c.Refresh(f.t.Context(), f.b) }
+
+func TestRead_FaultsThatStayHaveTheRightKind(t *testing.T) {
+	f := newFaulty(t, 2, patient)
+	body := random(300<<10, 2)
+	for key, want := range map[string]struct {
+		fault faultproxy.Fault
+		kind  objcache.Kind
+	}{
+		"denied":       {faultproxy.Fault{Status: 403}, objcache.Permission},
+		"wrong-length": {faultproxy.Fault{LengthDelta: 5}, objcache.IO},
+		"broken":       {faultproxy.Fault{Status: 503}, objcache.IO},
+	} {
+		f.put(key, body)
+		if err := f.refresh(); err != nil {
+			t.Fatal(err)
+		}
+		a := f.lookup(key)
+		remove := f.fault(faultproxy.Rule{Op: external.OpGet, Key: "^" + key + "$", Fault: want.fault})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		_, err := f.c.ReadAt(ctx, a.Ino, a.Version, make([]byte, 100), 0)
+		cancel()
+		if !errors.Is(err, want.kind) {
+			t.Errorf("%s: %v is not %v", key, err, want.kind)
+		}
+		remove()
+		if !bytes.Equal(f.read(a.Ino), body) {
+			t.Errorf("%s: bytes differ after the fault has passed", key)
+		}
+	}
+}
+
+func TestRead_MissingObjectIsAnErrorNeverZeros(t *testing.T) {
+	f := newFaulty(t, 2, nil)
+	f.put("f", random(300<<10, 3))
+	a := f.lookup("f")
+	if err := f.s3.Delete(t.Context(), "f"); err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 1000)
+	n, err := f.c.ReadAt(t.Context(), a.Ino, a.Version, p, 0)
+	if err == nil {
+		t.Fatalf("read %d bytes of an object that is gone", n)
+	}
+	if k := objcache.KindOf(err); k != objcache.Stale && k != objcache.Superseded && k != objcache.NotExist {
+		t.Errorf("%v is of kind %v", err, k)
+	}
+}
+
+func TestRead_ChangedObjectIsOldOrNewNeverAMix(t *testing.T) {
+	f := newFaulty(t, 3, func(c *server.Config) { c.ExternalTTL = server.Duration(200 * time.Millisecond) })
+	old, young := random(33<<20, 4), random(20<<20, 5)
+	f.put("f", old)
+	a := f.lookup("f")
+	part := make([]byte, 1<<20)
+	if _, err := f.c.ReadAt(t.Context(), a.Ino, a.Version, part, 0); err != nil || !bytes.Equal(part, old[:1<<20]) {
+		t.Fatalf("first read: %v", err)
+	}
+	f.put("f", young)
+	rest := make([]byte, 1<<20)
+	if _, err := f.c.ReadAt(t.Context(), a.Ino, a.Version, rest, 20<<20); err == nil && !bytes.Equal(rest, old[20<<20:21<<20]) {
+		t.Error("a read of the old version returned other bytes")
+	}
+	wait.Until(t, 5*time.Second, "the new object is seen", func() bool { return f.lookup("f").Size == int64(len(young)) })
+	if !bytes.Equal(f.read(f.lookup("f").Ino), young) {
+		t.Error("the new version differs")
+	}
+}
+
+func TestNames_OtherClientsPutAndDeleteAreSeenWithinTheTTL(t *testing.T) {
+	f := newFaulty(t, 3, func(c *server.Config) { c.ExternalTTL = server.Duration(300 * time.Millisecond) })
+	ctx := t.Context()
+	if _, err := f.c.Lookup(ctx, f.b, "late"); !errors.Is(err, objcache.NotExist) {
+		t.Fatalf("late: %v", err)
+	}
+	f.put("late", []byte("x"))
+	f.put("gone", []byte("y"))
+	wait.Until(t, 5*time.Second, "late is there", func() bool { _, err := f.c.Lookup(ctx, f.b, "late"); return err == nil })
+	wait.Until(t, 5*time.Second, "gone is there", func() bool { _, err := f.c.Lookup(ctx, f.b, "gone"); return err == nil })
+	if err := f.s3.Delete(ctx, "gone"); err != nil {
+		t.Fatal(err)
+	}
+	wait.Until(t, 5*time.Second, "gone is gone", func() bool { _, err := f.c.Lookup(ctx, f.b, "gone"); return errors.Is(err, objcache.NotExist) })
+	if got := f.names(f.b); !slices.Equal(got, []string{"late"}) {
+		t.Errorf("names %q", got)
+	}
+}
+
+func TestExternalStorageDown_CachedReadsAndWritesGoOn(t *testing.T) {
+	f := newFaulty(t, 3, patient)
+	body, more := random(5<<20, 6), random(5<<20, 7)
+	f.put("cached", body)
+	ino := f.lookup("cached").Ino
+	if !bytes.Equal(f.read(ino), body) {
+		t.Fatal("bytes differ")
+	}
+	up := f.fault(faultproxy.Rule{Fault: faultproxy.Fault{Reset: true}})
+	if !bytes.Equal(f.read(ino), body) {
+		t.Error("cached bytes differ while external storage is down")
+	}
+	written := f.write(f.b, "written", more)
+	if !bytes.Equal(f.read(written), more) {
+		t.Error("written bytes differ while external storage is down")
+	}
+	up()
+	f.flush()
+	if !bytes.Equal(f.object("written"), more) {
+		t.Error("the object differs")
+	}
+}
+
+func TestPersist_SurvivesLostRepliesAndFaults(t *testing.T) {
+	for name, rule := range map[string]faultproxy.Rule{
+		"put, lost reply":      {Op: external.OpPut, Key: "^dir/", Times: 2, Fault: faultproxy.Fault{LostReply: true}},
+		"put, 503":             {Op: external.OpPut, Key: "^dir/", Times: 3, Fault: faultproxy.Fault{Status: 503}},
+		"complete, lost reply": {Op: external.OpCompleteUpload, Times: 1, Fault: faultproxy.Fault{LostReply: true}},
+		"part, reset":          {Op: external.OpUploadPart, Times: 3, Fault: faultproxy.Fault{Reset: true}},
+		"create, lost reply":   {Op: external.OpCreateUpload, Times: 1, Fault: faultproxy.Fault{LostReply: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, 3, nil)
+			small, large := random(100<<10, 8), random(35<<20, 9)
+			d := f.mkdir(f.b, "dir")
+			f.write(d, "small", small)
+			f.write(d, "large", large)
+			f.fault(rule)
+			f.flush()
+			f.flush()
+			if !bytes.Equal(f.object("dir/small"), small) || !bytes.Equal(f.object("dir/large"), large) {
+				t.Error("objects differ")
+			}
+			if ks := f.keys(); !slices.Equal(ks, []string{"dir/", "dir/large", "dir/small"}) {
+				t.Errorf("keys %q", ks)
+			}
+		})
+	}
+}
+
+func TestPersist_ForeignChangeUnderADirtyFileKeepsBoth(t *testing.T) {
+	f := newFaulty(t, 3, nil)
+	f.put("f", []byte("first"))
+	ino := f.lookup("f").Ino
+	f.overwrite(ino, 0, []byte("ours!"))
+	f.put("f", []byte("theirs"))
+	f.flush()
+	f.flush()
+	if got := f.object("f"); string(got) != "ours!" {
+		t.Errorf("f is %q", got)
+	}
+	kept := false
+	for _, k := range f.keys() {
+		kept = kept || strings.HasPrefix(k, "f.objcache-conflict-") && string(f.object(k)) == "theirs"
+	}
+	if !kept {
+		t.Errorf("the other client's object is lost: keys %q", f.keys())
+	}
+}
+
+func TestPersist_SmallChangeOfALargeObjectCopiesTheRest(t *testing.T) {
+	f := newFaulty(t, 3, nil)
+	body := random(128<<20, 10)
+	f.put("big", body)
+	ino := f.lookup("big").Ino
+	f.proxy.ResetCounters()
+	change := random(1<<20, 11)
+	copy(body[50<<20+12345:], change)
+	f.overwrite(ino, 50<<20+12345, change)
+	f.flush()
+	c := f.proxy.Counters()
+	if n := c.Requests[external.OpUploadPart]; n > 2 {
+		t.Errorf("%d parts uploaded, want at most 2", n)
+	}
+	if c.Requests[external.OpCopyPart] < 6 {
+		t.Errorf("%d parts copied", c.Requests[external.OpCopyPart])
+	}
+	if got := f.object("big"); !bytes.Equal(got, body) {
+		t.Error("the object differs")
+	}
+}
