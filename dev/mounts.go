@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/objcache/objcache"
 )
 
@@ -54,6 +56,9 @@ func (c *Cluster) Umount(ctx context.Context, dir string) error {
 		}
 	}
 	m := mountMember{c, c.spec.Mounts[i]}
+	if err := unix.Unmount(m.spec.Mountpoint, 0); errors.Is(err, unix.EBUSY) {
+		return objcache.Errorf(objcache.Unavailable, "%s is in use (`fuser -vm %s` says by whom)", m.spec.Mountpoint, m.spec.Mountpoint)
+	}
 	if err := c.Stop(ctx, m.name()); err != nil {
 		return err
 	}

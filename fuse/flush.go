@@ -95,7 +95,7 @@ func (f *content) lingerOn() {
 			if err == nil || f.fs.ctx.Err() != nil {
 				break
 			}
-			if errors.Is(err, objcache.NotExist) || errors.Is(err, objcache.Stale) {
+			if f.gone(err) {
 				f.fs.log.Error("writes to a file that no longer exists were dropped", "ino", f.ino, "err", err)
 				f.forgetWrites()
 				break
@@ -112,6 +112,15 @@ func (f *content) lingerOn() {
 		f.mu.linger = false
 		f.mu.Unlock()
 	})
+}
+
+// gone reports whether a flush that failed with err can never succeed because the file is no more. A flush may not get as far as to be told: a full
+// cluster refuses the bytes first.
+func (f *content) gone(err error) bool {
+	if errors.Is(err, objcache.NoSpace) {
+		_, err = f.fs.backend.Getattr(f.fs.ctx, f.ino)
+	}
+	return errors.Is(err, objcache.NotExist) || errors.Is(err, objcache.Stale)
 }
 
 func (f *content) forgetWrites() {

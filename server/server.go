@@ -182,7 +182,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.router.LocalGroup, s.router.Local = s.group.ID(), files.Local
 	opts := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(client.MaxMessage), grpc.MaxSendMsgSize(client.MaxMessage), grpc.InitialWindowSize(8 << 20), grpc.InitialConnWindowSize(32 << 20),
-		grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10),
+		grpc.WaitForHandlers(true), grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	conf, err := serverTLS(s.cfg.TLS)
@@ -222,6 +222,20 @@ func (s *Server) expire(life context.Context) error {
 			before := time.Now().Add(-sessionLease)
 			s.group.ExpireSessions(before)
 			s.group.ExpireStaged(before, s.group.Alive)
+			s.dropOrphanedStages(life)
+		}
+	}
+}
+
+// dropOrphanedStages frees what was staged for files that are gone: their last flush failed, and no other will come.
+func (s *Server) dropOrphanedStages(life context.Context) {
+	for _, ino := range s.group.StagedInos(time.Now().Add(-sessionLease / 6)) {
+		ctx, cancel := context.WithTimeout(life, time.Second)
+		in, err := s.fs.Inode(ctx, ino)
+		cancel()
+		k := objcache.KindOf(err)
+		if err == nil && in.GetDead() || err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+			s.group.DropStaged(ino)
 		}
 	}
 }
@@ -244,6 +258,9 @@ func (s *Server) Close(ctx context.Context) error {
 	err := s.work.Wait()
 	if errors.Is(err, context.Canceled) {
 		err = nil
+	}
+	if s.moves != nil {
+		s.moves.Close()
 	}
 	if s.group != nil {
 		err = errors.Join(err, s.group.Close())

@@ -124,7 +124,7 @@ func (s *state) remember() error {
 // capacity is the budget of chunks in bytes: as configured, else 80 % of what the disk had free at the first start.
 func (s *state) capacity(cfg Config) (int64, error) {
 	if cfg.CapacityBytes > 0 {
-		return cfg.CapacityBytes, nil
+		return cfg.CapacityBytes, s.remember()
 	}
 	if s.id.Capacity == 0 {
 		var st unix.Statfs_t

@@ -26,11 +26,17 @@ func (c *Client) Work(ctx context.Context, verb rpc.WorkRequest_Verb, ino objcac
 	if err != nil {
 		return err
 	}
+	parent := ctx
 	w.group, ctx = errgroup.WithContext(ctx)
 	w.group.SetLimit(filesAtOnce)
 	err = w.visit(ctx, a, "")
 	if gerr := w.group.Wait(); err == nil {
 		err = gerr
+	}
+	// Directories behind what is in them: their tables tell of the objects just written.
+	for i := len(w.dirs) - 1; i >= 0 && err == nil; i-- {
+		w.done(w.dirs[i].name, objcache.Attr{}, w.one(parent, w.dirs[i].attr))
+		err = parent.Err()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -45,10 +51,16 @@ type walk struct {
 	verb   rpc.WorkRequest_Verb
 	report func(*rpc.Progress)
 	group  *errgroup.Group
+	dirs   []visited // parents before children
 	mu     struct {
 		sync.Mutex
 		p rpc.Progress
 	}
+}
+
+type visited struct {
+	name string
+	attr objcache.Attr
 }
 
 func (w *walk) visit(ctx context.Context, a objcache.Attr, name string) error {
@@ -60,6 +72,7 @@ func (w *walk) visit(ctx context.Context, a objcache.Attr, name string) error {
 		w.group.Go(func() error { w.done(name, a, w.one(ctx, a)); return ctx.Err() })
 		return nil
 	}
+	w.dirs = append(w.dirs, visited{name, a})
 	for cookie, eof := uint64(0), false; !eof; {
 		var es []objcache.DirEntry
 		var err error
@@ -73,7 +86,6 @@ func (w *walk) visit(ctx context.Context, a objcache.Attr, name string) error {
 			}
 		}
 	}
-	w.done(name, objcache.Attr{}, w.one(ctx, a))
 	return nil
 }
 

@@ -29,35 +29,42 @@ func (g *Group) ReadExtents(ctx context.Context, k objcache.ChunkKey, version ui
 	return gaps, !c.GetDirty(), err
 }
 
-// ReadPinned is ReadExtents for the version an upload has pinned; without a pin nothing of that version is here.
+// ReadPinned is ReadExtents for the version an upload has pinned. Conflict when that version is not pinned here: what is missing is never "nothing".
 func (g *Group) ReadPinned(ctx context.Context, k objcache.ChunkKey, version uint64, off int64, p []byte) ([]objcache.Range, error) {
+	if err := g.locks.WaitDecided(ctx, meta.LockChunks(uint64(k.Ino))); err != nil {
+		return nil, err
+	}
 	lock := &g.readers[uint64(k.Ino)%uint64(len(g.readers))]
 	lock.RLock()
 	defer lock.RUnlock()
+	pin, err := g.pin(k, version)
+	if err != nil {
+		return nil, err
+	}
+	return g.readLocked(ctx, k, pin.GetExtents(), off, p)
+}
+
+// HasBytes reports whether a pinned version of a chunk has bytes of its own. It waits for the pin's transaction to be decided: the upload may be
+// faster than the coordinator's word.
+func (g *Group) HasBytes(ctx context.Context, k objcache.ChunkKey, version uint64) (bool, error) {
+	if err := g.locks.WaitDecided(ctx, meta.LockChunks(uint64(k.Ino))); err != nil {
+		return false, err
+	}
+	pin, err := g.pin(k, version)
+	return len(pin.GetExtents()) > 0, err
+}
+
+func (g *Group) pin(k objcache.ChunkKey, version uint64) (*record.Pin, error) {
 	c, err := meta.Chunk(g.db, k)
 	if err != nil {
 		return nil, err
 	}
 	for _, pin := range c.GetPins() {
 		if pin.GetVersion() == version {
-			return g.readLocked(ctx, k, pin.GetExtents(), off, p)
+			return pin, nil
 		}
 	}
-	return []objcache.Range{{Off: off, Len: int64(len(p))}}, nil
-}
-
-// HasPin reports whether a pinned version of a chunk has bytes of its own.
-func (g *Group) HasPin(k objcache.ChunkKey, version uint64) (bool, error) {
-	c, err := meta.Chunk(g.db, k)
-	if err != nil {
-		return false, err
-	}
-	for _, pin := range c.GetPins() {
-		if pin.GetVersion() == version && len(pin.GetExtents()) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
+	return nil, objcache.Errorf(objcache.Conflict, "version %d of chunk %v is not pinned", version, k)
 }
 
 func (g *Group) readLocked(ctx context.Context, k objcache.ChunkKey, xs []*record.Extent, off int64, p []byte) ([]objcache.Range, error) {

@@ -197,6 +197,35 @@ func (g *Group) expireStaged(k stageKey) {
 	}
 }
 
+// StagedInos lists the files with outstanding writes that nobody has added to since a time.
+func (g *Group) StagedInos(before time.Time) []objcache.Ino {
+	g.staged.mu.Lock()
+	defer g.staged.mu.Unlock()
+	var inos []objcache.Ino
+	for k, c := range g.staged.mu.chunks {
+		if c.last.Before(before) {
+			inos = append(inos, k.chunk.Ino)
+		}
+	}
+	slices.Sort(inos)
+	return slices.Compact(inos)
+}
+
+// DropStaged frees the outstanding writes of a file that is gone.
+func (g *Group) DropStaged(ino objcache.Ino) {
+	g.staged.mu.Lock()
+	var keys []stageKey
+	for k := range g.staged.mu.chunks {
+		if k.chunk.Ino == ino {
+			keys = append(keys, k)
+		}
+	}
+	g.staged.mu.Unlock()
+	for _, k := range keys {
+		g.expireStaged(k)
+	}
+}
+
 // Outstanding returns the number and bytes of staged writes.
 func (g *Group) Outstanding() (writes uint64, bytes int64) {
 	g.staged.mu.Lock()

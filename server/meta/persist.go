@@ -67,11 +67,21 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 			d.TableWritten = s.GetTable()
 		}
 		if s.GetMarker() != "" {
+			leavePrefix(in, s.GetMarker())
 			d.Marker, d.Prefix = true, s.GetMarker()
 			in.Dirty, in.AttrDirty = false, false
 		}
 	}
 	return e.putOwing(in, max(in.GetDirtySince(), 1))
+}
+
+// leavePrefix owes the deletion of a directory's marker that moved with a directory above it.
+func leavePrefix(in *record.Inode, key string) {
+	d := in.GetDir()
+	if !d.GetMarker() || d.GetPrefix() == key || len(in.GetLinks()) != 1 || slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetKey() == d.GetPrefix() }) {
+		return
+	}
+	in.Trash = append(in.Trash, &record.Base{Key: d.GetPrefix(), Dir: in.GetLinks()[0].GetDir(), Name: in.GetLinks()[0].GetName()})
 }
 
 func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) error {
@@ -109,12 +119,16 @@ func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) e
 	return nil
 }
 
-// pinChunk keeps a version of a chunk's extents for an upload.
+// pinChunk keeps a version of a chunk's extents for an upload. A chunk without any gets a pin too: whoever uploads must be able to tell "nothing of
+// its own" from "not pinned yet".
 func (e *Eval) pinChunk(s *rpc.PinChunk) error {
 	k := objcache.ChunkKey{Ino: objcache.Ino(s.GetIno()), Index: s.GetChunk()}
 	c, err := Chunk(e.b, k)
-	if err != nil || c == nil {
+	if err != nil {
 		return err
+	}
+	if c == nil {
+		c = &record.Chunk{}
 	}
 	if c.GetVersion() > s.GetVersion() {
 		return objcache.Errorf(objcache.Conflict, "chunk %v is at version %d, not %d", k, c.GetVersion(), s.GetVersion())
@@ -147,6 +161,9 @@ func (e *Eval) unpinChunk(s *rpc.UnpinChunk) error {
 		c.Extents, c.Dirty = nil, false
 	}
 	e.dropUnnamed(k, before, c)
+	if c.GetVersion() == 0 && len(c.GetPins()) == 0 {
+		return e.Delete(ChunkKey(k)) // nothing was ever committed to it
+	}
 	return e.Put(ChunkKey(k), c)
 }
 

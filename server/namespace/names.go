@@ -29,6 +29,8 @@ func checkName(dir *record.Inode, name string) error {
 	switch {
 	case dir.GetIno() == uint64(objcache.RootIno):
 		return objcache.Errorf(objcache.NotPermitted, "name %q: the root holds bucket directories only", name)
+	case name == meta.HiddenDir && len(dir.GetLinks()) == 1 && dir.GetLinks()[0].GetDir() == uint64(objcache.RootIno):
+		return objcache.Errorf(objcache.NotPermitted, "name %q is reserved at the top of a bucket", name)
 	case len(name) > maxName:
 		return objcache.Errorf(objcache.NameTooLong, "name of %d bytes", len(name))
 	case len(dir.GetDir().GetPrefix())+len(name)+1 > maxKey:

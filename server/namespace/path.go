@@ -6,8 +6,11 @@ import (
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
+
+func isDirMode(row *record.DirEntry) bool { return row.GetMode()&objcache.ModeMask == objcache.ModeDir }
 
 // Path answers where a directory of this group stands in its bucket, and with a child who else owes external storage something under that name.
 func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
@@ -45,7 +48,7 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 		switch {
 		case d.GetIno() == r.GetChildIno():
 			out.Owes = true
-		case d.GetDir():
+		case d.GetDir(), isDirMode(row): // nor can a directory stand where the object of a file does
 			out.BlockedBy = append(out.BlockedBy, d.GetIno())
 		default:
 			out.Debtors = append(out.Debtors, d.GetIno())

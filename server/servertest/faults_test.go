@@ -201,6 +201,27 @@ func TestExternalStorageDown_CachedReadsAndWritesGoOn(t *testing.T) {
 	}
 }
 
+// same compares an object and names the first difference.
+func same(t *testing.T, what string, got, want []byte) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s has %d bytes, want %d", what, len(got), len(want))
+		return
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			n := 0
+			for j := i; j < len(got); j++ {
+				if got[j] != want[j] {
+					n++
+				}
+			}
+			t.Errorf("%s differs from byte %d on (%x instead of %x), in %d bytes", what, i, got[i], want[i], n)
+			return
+		}
+	}
+}
+
 func TestPersist_SurvivesLostRepliesAndFaults(t *testing.T) {
 	for name, rule := range map[string]faultproxy.Rule{
 		"put, lost reply":      {Op: external.OpPut, Key: "^dir/", Times: 2, Fault: faultproxy.Fault{LostReply: true}},
@@ -218,9 +239,8 @@ func TestPersist_SurvivesLostRepliesAndFaults(t *testing.T) {
 			f.fault(rule)
 			f.flush()
 			f.flush()
-			if !bytes.Equal(f.object("dir/small"), small) || !bytes.Equal(f.object("dir/large"), large) {
-				t.Error("objects differ")
-			}
+			same(t, "dir/small", f.object("dir/small"), small)
+			same(t, "dir/large", f.object("dir/large"), large)
 			if ks := f.keys(); !slices.Equal(ks, []string{"dir/", "dir/large", "dir/small"}) {
 				t.Errorf("keys %q", ks)
 			}

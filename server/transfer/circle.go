@@ -58,7 +58,7 @@ const localizeAtOnce = 64
 // localize makes all bytes of a file of this group dirty, so that it needs its object no more and others may overwrite it.
 func (t *Transfer) localize(ctx context.Context, ino objcache.Ino) error {
 	in, err := meta.Inode(t.cfg.Group.DB(), ino)
-	if err != nil || in == nil || in.GetIntent() != nil || in.GetDead() {
+	if err != nil || in == nil || in.GetIntent() != nil || in.GetDead() || in.GetBase().GetLength() == 0 {
 		return err
 	}
 	for first := uint32(0); first < chunks(in); first += localizeAtOnce {
@@ -81,6 +81,17 @@ func (t *Transfer) localize(ctx context.Context, ino objcache.Ino) error {
 	cut := publish(in, true, 0)
 	in.Version, in.Generation = in.GetVersion()+1, in.GetGeneration()+1
 	return t.commit(ctx, []*rpc.Step{cut, publish(in, false, in.GetSize())})
+}
+
+// stepAside deletes the object of a file that moved below a directory of its own old name, where both cannot be.
+func (t *Transfer) stepAside(ctx context.Context, ino objcache.Ino) error {
+	if err := t.localize(ctx, ino); err != nil {
+		return err
+	}
+	if err := t.emptyTrash(ctx, ino); err != nil {
+		return err
+	}
+	return errWait
 }
 
 func (t *Transfer) commit(ctx context.Context, steps []*rpc.Step) error {

@@ -220,14 +220,14 @@ func (fs *flights) join(ctx context.Context, t *Transfer, key flightKey, bucket,
 	f.mu.more = make(chan struct{})
 	fs.mu.under[key] = f
 	// The fetch outlives a reader that gives up: others may wait for it, and the bytes are worth keeping.
-	go func() {
-		err := f.fetch(context.WithoutCancel(ctx), store, object, t.cfg.Clean)
+	t.background(func(ctx context.Context) {
+		err := f.fetch(ctx, store, object, t.cfg.Clean)
 		fs.mu.Lock()
 		delete(fs.mu.under, key)
 		fs.mu.Unlock()
 		<-fs.room
 		f.publish(0, err)
-	}()
+	})
 	return f, nil
 }
 

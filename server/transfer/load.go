@@ -170,14 +170,14 @@ func (t *Transfer) begin(dir *record.Inode) *load {
 	l := &load{done: make(chan struct{})}
 	l.mu.page = make(chan struct{})
 	t.loads.mu.running[ino] = l
-	go func() {
+	t.background(func(ctx context.Context) {
 		// It outlives whoever asked first: others wait for it too.
-		l.err = t.list(context.Background(), dir, l)
+		l.err = t.list(ctx, dir, l)
 		t.loads.mu.Lock()
 		delete(t.loads.mu.running, ino)
 		t.loads.mu.Unlock()
 		close(l.done)
-	}()
+	})
 	return l
 }
 
@@ -298,7 +298,7 @@ func (m *merging) merge(ctx context.Context, page external.Page) error {
 // name is the entry that a key stands for; false when no path can express it, or it is ours to hide.
 func (m *merging) name(key string) (string, bool) {
 	n := strings.TrimPrefix(key, m.prefix)
-	if m.prefix == "" && n == ".objcache" {
+	if m.prefix == "" && n == meta.HiddenDir {
 		return "", false
 	}
 	if n == "" || n == "." || n == ".." || len(n) > 255 || strings.ContainsAny(n, "/\x00") || m.seen[n] {

@@ -56,14 +56,18 @@ type Transfer struct {
 	loads   loads
 	persist persisting
 	now     func() time.Time
+	life    context.Context // of what outlives the call that began it; ends with Close
+	stop    context.CancelFunc
+	work    sync.WaitGroup
 }
 
-// New makes the transfers of a group; Run persists in the background.
+// New makes the transfers of a group; Run persists in the background; Close ends them.
 func New(cfg Config) *Transfer {
 	if cfg.Workers == 0 {
 		cfg.Workers = 16
 	}
 	t := &Transfer{cfg: cfg, now: time.Now}
+	t.life, t.stop = context.WithCancel(context.Background())
 	t.bases.mu.known = map[baseKey]known{}
 	t.flights.init()
 	t.loads.mu.running = map[objcache.Ino]*load{}
@@ -71,6 +75,17 @@ func New(cfg Config) *Transfer {
 	t.persist.init(cfg.Workers)
 	t.persist.started = t.now().UnixNano()
 	return t
+}
+
+// Close ends listings and fetches under way and waits for them. The caller has ended Run and every other call.
+func (t *Transfer) Close() {
+	t.stop()
+	t.work.Wait()
+}
+
+// background runs what outlives its caller and Close waits for.
+func (t *Transfer) background(f func(ctx context.Context)) {
+	t.work.Go(func() { f(t.life) })
 }
 
 func (t *Transfer) store(bucket string) (external.Store, error) {

@@ -20,7 +20,7 @@ func (t *Transfer) emptyTrash(ctx context.Context, ino objcache.Ino) error {
 		return err
 	}
 	for _, b := range in.GetTrash() {
-		if !in.GetDead() && in.GetBase().GetKey() == b.GetKey() && in.GetDir() == nil {
+		if in.GetDir() == nil && onlyCopy(in, b.GetKey()) {
 			return errWait // the only copy of the bytes
 		}
 		if err := t.deleteObject(ctx, in, b); err != nil {
@@ -139,16 +139,8 @@ func (t *Transfer) dropChunks(in *record.Inode) []*rpc.Step {
 
 // finishDeadDir ends a removed directory once nothing below it is owed any more.
 func (t *Transfer) finishDeadDir(ctx context.Context, in *record.Inode) error {
-	left := false
-	err := meta.ScanEntries(t.cfg.Group.DB(), objcache.Ino(in.GetIno()), "", func(_ string, row *record.DirEntry) (bool, error) {
-		left = len(row.GetDebts()) > 0
-		return !left, nil
-	})
-	if err != nil {
+	if err := t.nothingOwedIn(ctx, in); err != nil {
 		return err
-	}
-	if left {
-		return errWait
 	}
 	if err := t.emptyTrash(ctx, objcache.Ino(in.GetIno())); err != nil {
 		return err
@@ -162,6 +154,26 @@ func (t *Transfer) finishDeadDir(ctx context.Context, in *record.Inode) error {
 		return err
 	}
 	return t.transact(ctx, &rpc.Step{Step: &rpc.Step_Forget{Forget: &rpc.Forget{Ino: in.GetIno()}}})
+}
+
+// nothingOwedIn has those who left a directory, or died in it, take their objects away from below its key; errWait as long as some have not.
+func (t *Transfer) nothingOwedIn(ctx context.Context, dir *record.Inode) error {
+	var debtors []uint64
+	err := meta.ScanEntries(t.cfg.Group.DB(), objcache.Ino(dir.GetIno()), "", func(_ string, row *record.DirEntry) (bool, error) {
+		for _, d := range row.GetDebts() {
+			debtors = append(debtors, d.GetIno())
+		}
+		return true, nil
+	})
+	if err != nil || len(debtors) == 0 {
+		return err
+	}
+	for _, d := range debtors {
+		if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Stale) {
+			return err
+		}
+	}
+	return errWait
 }
 
 // persistDir writes a directory's marker, and moves everything below a renamed one.
@@ -186,6 +198,9 @@ func (t *Transfer) persistDir(ctx context.Context, in *record.Inode) error {
 	moved := in.GetDir().GetMoving() || in.GetDir().GetPrefix() != key
 	if moved {
 		if err := t.moveChildren(ctx, in); err != nil {
+			return err
+		}
+		if err := t.nothingOwedIn(ctx, in); err != nil {
 			return err
 		}
 	}

@@ -44,6 +44,9 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if err != nil {
 		return err
 	}
+	if slices.Contains(p.GetBlockedBy(), uint64(ino)) {
+		return t.stepAside(ctx, ino)
+	}
 	if len(p.GetBlockedBy()) > 0 {
 		return t.unblock(ctx, p.GetBlockedBy())
 	}
@@ -483,7 +486,7 @@ func (t *Transfer) UploadPart(ctx context.Context, r *rpc.UploadPartRequest) (st
 	if err := decodeBase(r.GetBase(), base); err != nil {
 		return "", err
 	}
-	dirty, err := t.cfg.Group.HasPin(k, r.GetVersion())
+	dirty, err := t.cfg.Group.HasBytes(ctx, k, r.GetVersion())
 	if err != nil {
 		return "", err
 	}
