@@ -77,6 +77,14 @@ mutants: bin/versitygw ## Break the code on purpose and check that the tests not
 .PHONY: e2e-short
 e2e-short: demo ## The end-to-end check of every change: the demo, which exits non-zero if a single byte differs
 
+# Measurements
+
+.PHONY: bench
+bench: build bin/minio ## Measure beside s3fs, ext4 and a plain client; needs root. BENCH='-runs 1 -scale 16 -only read' passes flags
+	@mkdir -p bin/bench
+	go build -o bin/bench/bench ./test/bench
+	bin/bench/bench $(BENCH)
+
 # Static checks
 
 .PHONY: fmt

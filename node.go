@@ -15,6 +15,7 @@ type NewNode struct {
 	Mode   uint32 // type and permission bits, umask applied
 	Rdev   uint32
 	Target string // of a symlink
+	Open   bool   // the maker has the file open at once, as by Open
 	Credentials
 }
 

@@ -48,6 +48,7 @@ func (m mountMember) args() []string {
 	return []string{
 		"mount", "--servers", strings.Join(m.c.addresses(), ","), "--cache-dir", filepath.Join(m.dir(), "cache"), "--cache-bytes", strconv.FormatInt(set.CacheBytes, 10),
 		"--consistency", set.Consistency, "--passthrough", set.Passthrough, "--ready-file", m.record(),
+		"--pprof=" + strconv.FormatBool(set.Pprof),
 		"--allow-other=" + strconv.FormatBool(os.Geteuid() == 0), "--", m.spec.Mountpoint,
 	}
 }

@@ -29,6 +29,7 @@ type serverConfig struct {
 	Name          string       `json:"name"`
 	Listen        string       `json:"listen"`
 	Metrics       string       `json:"metrics"`
+	Pprof         bool         `json:"pprof,omitempty"`
 	StateDir      string       `json:"stateDir"`
 	Cluster       string       `json:"cluster"`
 	Epoch         uint64       `json:"epoch"`
@@ -50,7 +51,7 @@ type serverPeer struct {
 func (s serverMember) config() serverConfig {
 	set := s.c.spec.Settings
 	cfg := serverConfig{
-		Name: s.spec.Name, Listen: s.spec.Address, Metrics: s.spec.Metrics, StateDir: filepath.Join(s.dir(), "state"), Cluster: s.c.spec.Cluster, Epoch: 1,
+		Name: s.spec.Name, Listen: s.spec.Address, Metrics: s.spec.Metrics, Pprof: set.Pprof, StateDir: filepath.Join(s.dir(), "state"), Cluster: s.c.spec.Cluster, Epoch: 1,
 		BucketsFile: filepath.Join(s.c.dir, bucketsName), CapacityBytes: set.CapacityBytes, FlushInterval: set.FlushInterval.String(), Upload: set.Upload,
 		UID: os.Getuid(), GID: os.Getgid(),
 	}

@@ -12,12 +12,13 @@ import (
 // Settings are what a user may choose; they are kept with the cluster.
 type Settings struct {
 	Servers       int           `json:"servers"`
-	Upload        string        `json:"upload"`        // background | onFsync | onClose
-	FlushInterval time.Duration `json:"flushInterval"` // nanoseconds
-	CapacityBytes int64         `json:"capacityBytes"` // of one server; 0: its share of 60 % of what the disk has free, at most 20 GiB
-	Consistency   string        `json:"consistency"`   // close-to-open | strict
-	Passthrough   string        `json:"passthrough"`   // auto | off
-	CacheBytes    int64         `json:"cacheBytes"`    // of one mount
+	Upload        string        `json:"upload"`          // background | onFsync | onClose
+	FlushInterval time.Duration `json:"flushInterval"`   // nanoseconds
+	CapacityBytes int64         `json:"capacityBytes"`   // of one server; 0: its share of 60 % of what the disk has free, at most 20 GiB
+	Consistency   string        `json:"consistency"`     // close-to-open | strict
+	Passthrough   string        `json:"passthrough"`     // auto | off
+	CacheBytes    int64         `json:"cacheBytes"`      // of one mount
+	Pprof         bool          `json:"pprof,omitempty"` // servers (on their metrics addresses) and mounts (on their sockets) serve profiles
 }
 
 // DefaultSettings returns the documented defaults.

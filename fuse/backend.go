@@ -37,6 +37,7 @@ type Names interface {
 	// limit, also zero, does not mean the end: eof does.
 	Readdir(ctx context.Context, dir objcache.Ino, cookie uint64, limit int) (entries []objcache.DirEntry, eof bool, err error)
 	// Create makes a file, directory, symlink, fifo, socket or device. Exist if the name is taken.
+	// With NewNode.Open a file is open as by Open, and needs one Release.
 	Create(ctx context.Context, dir objcache.Ino, name string, n NewNode) (objcache.Attr, error)
 	Unlink(ctx context.Context, dir objcache.Ino, name string) error
 	Rmdir(ctx context.Context, dir objcache.Ino, name string) error

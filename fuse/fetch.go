@@ -33,8 +33,12 @@ type fetchSlots struct {
 	buffers         sync.Pool
 }
 
+// maxFetches keeps S3 busy: so many regions make up a few of the segments that servers ask for. A slot costs about four times its region, in buffers of
+// gRPC. Of what a plain client with eight ranged GETs got from an S3 of 200 MiB/s and 20 ms, a reader got 0.37 with 8 slots, 0.79 with 24, 0.87 with 48.
+const maxFetches = 32
+
 func newFetchSlots(budget int64) *fetchSlots {
-	n := int(min(max(budget/4/regionSize, 3), 8))
+	n := int(min(max(budget/8/regionSize, 3), maxFetches))
 	return &fetchSlots{all: make(chan struct{}, n), background: make(chan struct{}, n-2),
 		buffers: sync.Pool{New: func() any { b := make([]byte, regionSize); return &b }}}
 }

@@ -83,7 +83,7 @@ func (fs *FS) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out
 	if err != nil {
 		return status(err)
 	}
-	f, err := fs.open(ctx, a.Ino)
+	f, err := fs.acquire(ctx, a)
 	if err != nil {
 		return status(err)
 	}
@@ -97,8 +97,9 @@ func (fs *FS) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out
 	return fuse.OK
 }
 
+// createOrFind returns a file that is open at the backend.
 func (fs *FS) createOrFind(ctx context.Context, dir objcache.Ino, in *fuse.CreateIn, name string) (objcache.Attr, error) {
-	n := NewNode{Mode: in.Mode&07777 | objcache.ModeRegular, Credentials: Credentials{UID: in.Uid, GID: in.Gid}}
+	n := NewNode{Mode: in.Mode&07777 | objcache.ModeRegular, Open: true, Credentials: Credentials{UID: in.Uid, GID: in.Gid}}
 	a, err := fs.backend.Create(ctx, dir, name, n)
 	if !errors.Is(err, objcache.Exist) || in.Flags&syscall.O_EXCL != 0 {
 		return a, err
@@ -114,9 +115,11 @@ func (fs *FS) createOrFind(ctx context.Context, dir objcache.Ino, in *fuse.Creat
 	}
 	if in.Flags&syscall.O_TRUNC != 0 {
 		var zero int64
-		return fs.setattr(ctx, a.Ino, objcache.SetAttr{Size: &zero})
+		if a, err = fs.setattr(ctx, a.Ino, objcache.SetAttr{Size: &zero}); err != nil {
+			return a, err
+		}
 	}
-	return a, nil
+	return fs.backend.Open(ctx, a.Ino)
 }
 
 // Release ends an open file description. The kernel ignores errors here: they were reported at FLUSH.

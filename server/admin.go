@@ -73,7 +73,7 @@ func version() string {
 	return "unknown"
 }
 
-// serveMetrics serves /metrics and /healthz.
+// serveMetrics serves /metrics and /healthz, and profiles where the configuration wants them.
 func (s *Server) serveMetrics(life context.Context) error {
 	if s.cfg.Metrics == "" {
 		return nil
@@ -89,6 +89,9 @@ func (s *Server) serveMetrics(life context.Context) error {
 			s.logger.Debug("health answer not sent", "error", err)
 		}
 	})
+	if s.cfg.Pprof {
+		HandleProfiles(mux)
+	}
 	h := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	s.work.Go(func() error {
 		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -20,6 +20,8 @@ type Config struct {
 	// Listen is the address for gRPC, host:port. Metrics is that for Prometheus and health; empty: none.
 	Listen  string `json:"listen"`
 	Metrics string `json:"metrics,omitempty"`
+	// Pprof serves the Go profiler's pages below /debug/pprof/ on Metrics. Off by default.
+	Pprof bool `json:"pprof,omitempty"`
 	// StateDir holds everything the server keeps on disk.
 	StateDir string `json:"stateDir"`
 	// Cluster names the cluster that the state belongs to.
@@ -149,6 +151,8 @@ func (c Config) Validate() error {
 		return bad("name is empty")
 	case c.Listen == "":
 		return bad("listen is empty")
+	case c.Pprof && c.Metrics == "":
+		return bad("pprof needs metrics, the address that serves it")
 	case c.StateDir == "":
 		return bad("stateDir is empty")
 	case !self:

@@ -1158,6 +1158,7 @@ func (x *Attr) GetGeneration() uint64 {
 type AttrReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attr          *Attr                  `protobuf:"bytes,1,opt,name=attr,proto3" json:"attr,omitempty"`
+	Opened        bool                   `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"` // Create: the open that was asked for is registered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1197,6 +1198,13 @@ func (x *AttrReply) GetAttr() *Attr {
 		return x.Attr
 	}
 	return nil
+}
+
+func (x *AttrReply) GetOpened() bool {
+	if x != nil {
+		return x.Opened
+	}
+	return false
 }
 
 type LookupRequest struct {
@@ -1585,6 +1593,7 @@ type CreateRequest struct {
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
 	Now           int64                  `protobuf:"varint,8,opt,name=now,proto3" json:"now,omitempty"`
+	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"` // register an open too, if the inode is this group's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1673,6 +1682,13 @@ func (x *CreateRequest) GetNow() int64 {
 		return x.Now
 	}
 	return 0
+}
+
+func (x *CreateRequest) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
 }
 
 type RemoveRequest struct {
@@ -6686,9 +6702,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x06target\x18\f \x01(\tR\x06target\x12\x1e\n" +
 	"\n" +
 	"generation\x18\r \x01(\x04R\n" +
-	"generation\"6\n" +
+	"generation\"N\n" +
 	"\tAttrReply\x12)\n" +
-	"\x04attr\x18\x01 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\"5\n" +
+	"\x04attr\x18\x01 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\x12\x16\n" +
+	"\x06opened\x18\x02 \x01(\bR\x06opened\"5\n" +
 	"\rLookupRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"P\n" +
@@ -6720,7 +6737,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04_gidB\a\n" +
 	"\x05_sizeB\b\n" +
 	"\x06_atimeB\b\n" +
-	"\x06_mtime\"\xab\x01\n" +
+	"\x06_mtime\"\xbf\x01\n" +
 	"\rCreateRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -6729,7 +6746,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x06target\x18\x05 \x01(\tR\x06target\x12\x10\n" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12\x10\n" +
-	"\x03now\x18\b \x01(\x03R\x03now\"e\n" +
+	"\x03now\x18\b \x01(\x03R\x03now\x12\x12\n" +
+	"\x04open\x18\t \x01(\bR\x04open\"e\n" +
 	"\rRemoveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +

@@ -69,6 +69,7 @@ func (f *upFlags) register(cmd *cobra.Command) {
 	fs.Var(&f.cacheBytes, "cache-bytes", "size of each mount's cache")
 	fs.StringVar(&f.set.Upload, "upload", f.set.Upload, "when files reach S3: background, onFsync or onClose")
 	fs.DurationVar(&f.set.FlushInterval, "flush-interval", f.set.FlushInterval, "how late a changed file reaches S3 with --upload background")
+	fs.BoolVar(&f.set.Pprof, "pprof", f.set.Pprof, "let servers (on their metrics addresses) and mounts (on their sockets) serve the Go profiler")
 	fs.Var(&f.capacity, "capacity", "disk space of each server (0: its share of 60 % of what is free, at most 20 GiB)")
 	cmd.MarkFlagsMutuallyExclusive("s3", "buckets")
 	cmd.MarkFlagsMutuallyExclusive("bucket", "buckets")
@@ -86,6 +87,7 @@ func (f *upFlags) request(cmd *cobra.Command, set dev.Settings) (dev.UpRequest, 
 		"cache-bytes":    func() { set.CacheBytes = int64(f.cacheBytes) },
 		"upload":         func() { set.Upload = f.set.Upload },
 		"flush-interval": func() { set.FlushInterval = f.set.FlushInterval },
+		"pprof":          func() { set.Pprof = f.set.Pprof },
 		"capacity":       func() { set.CapacityBytes = int64(f.capacity) },
 	} {
 		if given(flag) {

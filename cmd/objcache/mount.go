@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type mountFlags struct {
 	servers                []string
 	timeout, unmountWithin time.Duration
 	metrics, ready, level  string
+	pprof                  bool
 	tls                    tlsFiles
 }
 
@@ -79,6 +81,7 @@ func (f *mountFlags) register(cmd *cobra.Command) {
 	fs.DurationVar(&f.timeout, "timeout", 0, "fail operations with EIO when servers do not answer for this long (0: wait)")
 	fs.DurationVar(&f.unmountWithin, "unmount-timeout", 30*time.Second, "how long to wait for programs and for flushing at the end")
 	fs.StringVar(&f.metrics, "metrics", "", "address for Prometheus, like 127.0.0.1:9101 (default: none)")
+	fs.BoolVar(&f.pprof, "pprof", false, "serve the Go profiler below /debug/pprof/, on the mount's socket and on --metrics")
 	fs.StringVar(&f.ready, "ready-file", "", "file to write when the mount answers; removed at the end")
 	fs.StringVar(&f.level, "log-level", "info", "debug, info, warn or error")
 	f.tls.flags(fs)
@@ -130,6 +133,7 @@ func (f *mountFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	debug.SetMemoryLimit(f.cfg.MemoryBytes / 4 * 3) // buffers that are free again are collected before more are made; the rest is for what is not heap
 	backend, err := f.open(ctx, client.Config{Servers: f.servers, Timeout: f.timeout, Logger: logger, TLS: conf})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/objcache/objcache/fuse/mounter"
+	"github.com/objcache/objcache/server"
 )
 
 // shown is how other processes find a mount and ask it: its record, its socket, its ready file and its metrics.
@@ -31,7 +32,7 @@ type shown struct {
 // show makes a mount known, the ready file last.
 func (f *mountFlags) show(live *mounter.Live) (_ *shown, err error) {
 	major, minor := live.Device()
-	s := &shown{ready: f.ready, http: &http.Server{Handler: handlers(live), ReadHeaderTimeout: 5 * time.Second}}
+	s := &shown{ready: f.ready, http: &http.Server{Handler: handlers(live, f.pprof), ReadHeaderTimeout: 5 * time.Second}}
 	s.record = mounter.Record{
 		Mountpoint: f.cfg.Mountpoint, Major: major, Minor: minor, PID: os.Getpid(), Servers: f.servers,
 		Socket: filepath.Join(mounter.RuntimeDir(), fmt.Sprintf("%d.sock", os.Getpid())), CAFile: f.tls.ca, CertFile: f.tls.cert, KeyFile: f.tls.key,
@@ -81,7 +82,7 @@ func (s *shown) serve(network, addr string) error {
 	return nil
 }
 
-func handlers(live *mounter.Live) http.Handler {
+func handlers(live *mounter.Live, profiles bool) http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(live.FS(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
@@ -90,6 +91,9 @@ func handlers(live *mounter.Live) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(live.Status()) // the reader has gone away
 	})
+	if profiles {
+		server.HandleProfiles(mux)
+	}
 	return mux
 }
 

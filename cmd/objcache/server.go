@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,7 @@ func newServer() *cobra.Command {
 }
 
 func runServer(ctx context.Context, cfg server.Config, logger *slog.Logger) error {
+	debug.SetMemoryLimit(cfg.MemoryBytes) // the collector works harder before the process outgrows its budget
 	s, err := server.Open(ctx, cfg, logger)
 	if err != nil {
 		return err

@@ -84,6 +84,10 @@ func (b *Backend) Create(ctx context.Context, dir objcache.Ino, name string, n f
 	}
 	b.c.inodes[b.c.last] = i
 	d.add(name, i)
+	if n.Open {
+		i.opens++
+		b.opens[i.attr.Ino]++
+	}
 	return i.attr, nil
 }
 

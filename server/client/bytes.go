@@ -123,10 +123,15 @@ func (c *Client) Open(ctx context.Context, ino objcache.Ino) (objcache.Attr, err
 	if err != nil {
 		return a, err
 	}
+	c.opened(ino)
+	return a, nil
+}
+
+// opened notes one more open that the servers know of.
+func (c *Client) opened(ino objcache.Ino) {
 	c.files.mu.Lock()
 	defer c.files.mu.Unlock()
 	c.files.mu.opens[ino]++
-	return a, nil
 }
 
 // Release undoes one Open, without waiting for the network.

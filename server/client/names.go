@@ -43,11 +43,20 @@ func (c *Client) Readdir(ctx context.Context, dir objcache.Ino, cookie uint64, l
 
 func now() int64 { return time.Now().UnixNano() }
 
-// Create makes an inode with a name.
+// Create makes an inode with a name; with n.Open in one round trip with the open where directory and file share a group.
 func (c *Client) Create(ctx context.Context, dir objcache.Ino, name string, n objcache.NewNode) (objcache.Attr, error) {
-	return c.attrReply(c.mutate(ctx, hashOf(dir), &rpc.Request{Op: &rpc.Request_Create{Create: &rpc.CreateRequest{
-		Dir: uint64(dir), Name: name, Mode: n.Mode, Rdev: n.Rdev, Target: n.Target, Uid: n.UID, Gid: n.GID, Now: now(),
-	}}}))
+	r, err := c.mutate(ctx, hashOf(dir), &rpc.Request{Op: &rpc.Request_Create{Create: &rpc.CreateRequest{
+		Dir: uint64(dir), Name: name, Mode: n.Mode, Rdev: n.Rdev, Target: n.Target, Uid: n.UID, Gid: n.GID, Now: now(), Open: n.Open,
+	}}})
+	a, err := c.attrReply(r, err)
+	if err != nil || !n.Open {
+		return a, err
+	}
+	if !r.GetAttr().GetOpened() { // the inode lives in another group
+		return c.Open(ctx, a.Ino)
+	}
+	c.opened(a.Ino)
+	return a, nil
 }
 
 // Unlink removes a name that is no directory's.

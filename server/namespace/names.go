@@ -186,13 +186,23 @@ func (f *FS) Create(ctx context.Context, h *rpc.Header, r *rpc.CreateRequest) (*
 		if err != nil {
 			return nil, err
 		}
+		opened := r.GetOpen() && f.Group.Owns(ring.HashInode(ino))
 		return f.Group.Transact(ctx, group.Tx{
 			Header: h,
 			Steps: []*rpc.Step{
 				{Step: &rpc.Step_AddEntry{AddEntry: &rpc.AddEntry{Dir: r.GetDir(), Name: r.GetName(), Ino: uint64(ino), Mode: in.GetMode(), Now: r.GetNow()}}},
 				{Step: &rpc.Step_PutInode{PutInode: &rpc.PutInode{Inode: v}}},
 			},
-			Reply: func(meta.Reader) (*rpc.Reply, error) { return attrReply(in), nil },
+			Reply: func(meta.Reader) (*rpc.Reply, error) {
+				reply := attrReply(in)
+				reply.GetAttr().Opened = opened
+				return reply, nil
+			},
+			Then: func() { // still under the locks: nobody can unlink the file before its open counts
+				if opened {
+					f.Group.Opened(objcache.ClientID(h.GetClient()), ino)
+				}
+			},
 		})
 	})
 }
