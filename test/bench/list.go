@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/objcache/objcache/server/external"
@@ -59,10 +58,11 @@ func noHeads(what string, ours, theirs counted) row {
 }
 
 func listTree(ctx context.Context, e *env, s3fs string, add func(row)) error {
-	src := filepath.Join(runtime.GOROOT(), "src")
-	if out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output(); err == nil {
-		src = filepath.Join(strings.TrimSpace(string(out)), "src")
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		return fmt.Errorf("go env GOROOT: %w", err)
 	}
+	src := filepath.Join(strings.TrimSpace(string(out)), "src")
 	limit := 0
 	if e.scale > 1 {
 		limit = e.count(listedObjects)
