@@ -13,6 +13,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/server"
+	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/external/s3"
 	"github.com/objcache/objcache/test/faultproxy"
@@ -312,4 +313,55 @@ func TestRestart_WithoutExternalStorageServesWhatIsCached(t *testing.T) {
 	up()
 	f.flush()
 	same(t, "written", f.object("written"), more)
+}
+
+func TestSync_UploadModesPutTheObjectBeforeTheyReturn(t *testing.T) {
+	for mode, closing := range map[string]bool{"onClose": true, "onFsync": false} {
+		t.Run(mode, func(t *testing.T) {
+			r := newRig(t, 2, func(c *server.Config) { c.Upload = mode })
+			body := random(20<<20, 15)
+			ino := r.write(r.b, "f", body)
+			if err := r.c.Sync(t.Context(), ino, closing); err != nil {
+				t.Fatal(err)
+			}
+			same(t, "f", r.object("f"), body)
+		})
+	}
+}
+
+func TestPersist_ForeignChangeIsOverwrittenWhenAskedTo(t *testing.T) {
+	f := newFaulty(t, 2, func(c *server.Config) { c.Conflict = "overwrite" })
+	f.put("f", []byte("first"))
+	f.overwrite(f.lookup("f").Ino, 0, []byte("ours!"))
+	f.put("f", []byte("theirs"))
+	f.flush()
+	f.flush()
+	same(t, "f", f.object("f"), []byte("ours!"))
+	if ks := f.keys(); !slices.Equal(ks, []string{"f"}) {
+		t.Errorf("keys %q", ks)
+	}
+}
+
+func TestTimeout_AnOperationWithoutServersEndsInEIO(t *testing.T) {
+	r := newRig(t, 2, nil)
+	c, err := client.Open(t.Context(), client.Config{Servers: []string{r.cl.Configs[0].Listen}, Timeout: 300 * time.Millisecond, Logger: Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for i := range r.cl.Servers {
+		r.cl.Down(i)
+	}
+	if _, err := c.Getattr(t.Context(), r.b); !errors.Is(err, objcache.IO) {
+		t.Errorf("without servers: %v", err)
+	}
+	r.cl.Up(0)
+	r.cl.Up(1)
+	if _, err := c.Getattr(t.Context(), r.b); err != nil {
+		t.Errorf("with servers again: %v", err)
+	}
 }
