@@ -11,7 +11,7 @@ import (
 )
 
 // Ino numbers a file or directory. It is never used again, also after the file is gone:
-// the high 24 bits are the cluster's epoch, the rest comes from blocks that a group reserves in its log.
+// the high 16 bits are the cluster's epoch, the next 14 the group that made it, the rest comes from blocks that the group reserves in its log.
 type Ino uint64
 
 // RootIno is the directory that holds the bucket directories and nothing else.

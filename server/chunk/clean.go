@@ -164,14 +164,31 @@ func (s *Store) cleanFile(key objcache.ChunkKey, tag string) (*file, error) {
 		return nil, diskError(err, "create", f.name(s.dir))
 	}
 	s.handles.release(h)
-	s.attachClean(f)
+	if first := s.attachClean(f); first != f {
+		s.budget.giveClean(pageSize)
+		return first, s.discard(f)
+	}
 	return f, nil
 }
 
-// attachClean makes f the chunk's clean file in place of another.
-func (s *Store) attachClean(f *file) {
+// discard removes a file that was made but never attached.
+func (s *Store) discard(f *file) error {
+	s.handles.forget(f.name(s.dir))
+	if err := s.fs.Remove(f.name(s.dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return diskError(err, "remove", f.name(s.dir))
+	}
+	return nil
+}
+
+// attachClean makes f the chunk's clean file in place of one of another tag and returns it. A file of the same tag that somebody else attached
+// meanwhile stays and is returned instead: it may have bytes already.
+func (s *Store) attachClean(f *file) *file {
 	s.mu.Lock()
 	old := s.mu.clean[f.key]
+	if old != nil && old.clean.tag == f.clean.tag {
+		s.mu.Unlock()
+		return old
+	}
 	drop := old != nil && s.dropCleanLocked(old)
 	s.mu.files[f.id], s.mu.clean[f.key] = f, f
 	s.mu.usage.Clean += f.clean.taken
@@ -180,6 +197,7 @@ func (s *Store) attachClean(f *file) {
 	if drop {
 		s.remove(old)
 	}
+	return f
 }
 
 // dropCleanLocked takes a clean file out of the cache. When it reports true the caller removes it; otherwise metadata may name its bytes,

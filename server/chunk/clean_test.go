@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/objcache/objcache"
@@ -227,5 +228,26 @@ func TestTrailer_RoundTrip(t *testing.T) {
 			t.Fatalf("flip of bit %d not seen", bit)
 		}
 		page[bit/8] ^= 1 << (bit % 8)
+	}
+}
+
+func TestFill_OfANewChunkByManyAtOnceKeepsEveryBlock(t *testing.T) {
+	s := newStore(t, Options{})
+	data := content(9, 8*BlockSize)
+	for i := range uint32(50) {
+		key := objcache.ChunkKey{Ino: 7, Index: i}
+		start := make(chan struct{})
+		var wg sync.WaitGroup
+		for b := range int64(8) {
+			wg.Go(func() {
+				<-start
+				fill(t, s, key, "v1", b*BlockSize, data[b*BlockSize:(b+1)*BlockSize])
+			})
+		}
+		close(start)
+		wg.Wait()
+		if got := readClean(t, s, key, "v1", 0, int64(len(data))); string(got) != string(data) {
+			t.Fatalf("chunk %d: blocks are missing: %v", i, s.Missing(key, "v1", 0, int64(len(data))))
+		}
 	}
 }

@@ -1324,8 +1324,6 @@ type Chunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // of the inode when this chunk last changed
 	Extents       []*Extent              `protobuf:"bytes,2,rep,name=extents,proto3" json:"extents,omitempty"`  // ordered, not overlapping (visible parts)
-	Cut           int64                  `protobuf:"varint,3,opt,name=cut,proto3" json:"cut,omitempty"`         // bytes from here on never come from the base (chunk offset); 0 with cut_set
-	CutSet        bool                   `protobuf:"varint,4,opt,name=cut_set,json=cutSet,proto3" json:"cut_set,omitempty"`
 	Pins          []*Pin                 `protobuf:"bytes,5,rep,name=pins,proto3" json:"pins,omitempty"`
 	Dirty         bool                   `protobuf:"varint,6,opt,name=dirty,proto3" json:"dirty,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1376,20 +1374,6 @@ func (x *Chunk) GetExtents() []*Extent {
 	return nil
 }
 
-func (x *Chunk) GetCut() int64 {
-	if x != nil {
-		return x.Cut
-	}
-	return 0
-}
-
-func (x *Chunk) GetCutSet() bool {
-	if x != nil {
-		return x.CutSet
-	}
-	return false
-}
-
 func (x *Chunk) GetPins() []*Pin {
 	if x != nil {
 		return x.Pins
@@ -1410,8 +1394,6 @@ type Pin struct {
 	Tx            *TxID                  `protobuf:"bytes,1,opt,name=tx,proto3" json:"tx,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
 	Extents       []*Extent              `protobuf:"bytes,3,rep,name=extents,proto3" json:"extents,omitempty"`
-	Cut           int64                  `protobuf:"varint,4,opt,name=cut,proto3" json:"cut,omitempty"`
-	CutSet        bool                   `protobuf:"varint,5,opt,name=cut_set,json=cutSet,proto3" json:"cut_set,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1465,20 +1447,6 @@ func (x *Pin) GetExtents() []*Extent {
 		return x.Extents
 	}
 	return nil
-}
-
-func (x *Pin) GetCut() int64 {
-	if x != nil {
-		return x.Cut
-	}
-	return 0
-}
-
-func (x *Pin) GetCutSet() bool {
-	if x != nil {
-		return x.CutSet
-	}
-	return false
 }
 
 // Staged is an outstanding write.
@@ -2350,20 +2318,16 @@ const file_server_record_record_proto_rawDesc = "" +
 	"visibleOff\x12\x1f\n" +
 	"\vvisible_len\x18\a \x01(\x03R\n" +
 	"visibleLen\x12\x18\n" +
-	"\aversion\x18\b \x01(\x04R\aversion\"\xc5\x01\n" +
+	"\aversion\x18\b \x01(\x04R\aversion\"\x9a\x01\n" +
 	"\x05Chunk\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x124\n" +
-	"\aextents\x18\x02 \x03(\v2\x1a.objcache.record.v1.ExtentR\aextents\x12\x10\n" +
-	"\x03cut\x18\x03 \x01(\x03R\x03cut\x12\x17\n" +
-	"\acut_set\x18\x04 \x01(\bR\x06cutSet\x12+\n" +
+	"\aextents\x18\x02 \x03(\v2\x1a.objcache.record.v1.ExtentR\aextents\x12+\n" +
 	"\x04pins\x18\x05 \x03(\v2\x17.objcache.record.v1.PinR\x04pins\x12\x14\n" +
-	"\x05dirty\x18\x06 \x01(\bR\x05dirty\"\xaa\x01\n" +
+	"\x05dirty\x18\x06 \x01(\bR\x05dirty\"\x7f\n" +
 	"\x03Pin\x12(\n" +
 	"\x02tx\x18\x01 \x01(\v2\x18.objcache.record.v1.TxIDR\x02tx\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x124\n" +
-	"\aextents\x18\x03 \x03(\v2\x1a.objcache.record.v1.ExtentR\aextents\x12\x10\n" +
-	"\x03cut\x18\x04 \x01(\x03R\x03cut\x12\x17\n" +
-	"\acut_set\x18\x05 \x01(\bR\x06cutSet\"\xae\x01\n" +
+	"\aextents\x18\x03 \x03(\v2\x1a.objcache.record.v1.ExtentR\aextents\"\xae\x01\n" +
 	"\x06Staged\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x10\n" +
 	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x14\n" +

@@ -24,8 +24,6 @@ type Files struct {
 	Group    *group.Group
 	FS       *namespace.FS
 	Transfer *transfer.Transfer
-	// Failed hears of every error a request ends with, for metrics; nil: nobody does.
-	Failed func(op string, k objcache.Kind)
 }
 
 // Call answers one request. Errors of an operation travel in the reply.

@@ -7,22 +7,17 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
-	"github.com/objcache/objcache/server/ring"
 )
 
 const (
 	maxParts     = 10_000
-	minPart      = 5 << 20
 	partsAtOnce  = 6
 	maxCopy      = 5 << 30
 	metaTx       = "objcache-tx"
@@ -414,92 +409,4 @@ func (t *Transfer) readPinned(ctx context.Context, k objcache.ChunkKey, bucket s
 		return err
 	}
 	return t.readBase(ctx, k, bucket, base, off, p, gaps)
-}
-
-// putParts uploads a large file: each chunk's owner sends its own part, all at the same time. Beyond 10,000 chunks a part is several.
-func (t *Transfer) putParts(ctx context.Context, store external.Store, in *record.Inode) (string, error) {
-	it := in.GetIntent()
-	if err := t.abortUploads(ctx, store, it); err != nil {
-		return "", err
-	}
-	id, err := store.CreateUpload(ctx, it.GetKey(), metadata(in, it))
-	if err != nil {
-		return "", err
-	}
-	it.UploadId = id
-	v, err := encode(it)
-	if err != nil {
-		return "", err
-	}
-	// Logged before any part, so that a crash can always abort it.
-	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
-		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
-	}
-	parts, err := t.sendParts(ctx, in)
-	if err != nil {
-		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
-	}
-	return store.CompleteUpload(ctx, it.GetKey(), id, parts, condition(store, it, true))
-}
-
-func (t *Transfer) sendParts(ctx context.Context, in *record.Inode) ([]external.Part, error) {
-	it := in.GetIntent()
-	base, err := encode(in.GetBase())
-	if err != nil {
-		return nil, err
-	}
-	n := objcache.ChunkOf(it.GetSize()-1) + 1
-	if n > maxParts {
-		return nil, objcache.Errorf(objcache.TooLarge, "file of %d chunks: more than %d parts", n, maxParts)
-	}
-	parts := make([]external.Part, n)
-	var mu sync.Mutex
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(partsAtOnce)
-	for c := range n {
-		g.Go(func() error {
-			k := objcache.ChunkKey{Ino: objcache.Ino(in.GetIno()), Index: c}
-			r, err := t.cfg.Peers.Call(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_UploadPart{UploadPart: &rpc.UploadPartRequest{
-				Ino: in.GetIno(), Chunk: c, Bucket: in.GetBucket(), Key: it.GetKey(), UploadId: it.GetUploadId(), Number: int32(c) + 1,
-				Len: min(objcache.ChunkSize, it.GetSize()-k.Offset()), Version: it.GetVersion(), Base: base,
-			}}})
-			if err != nil {
-				return err
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			parts[c] = external.Part{Number: int32(c) + 1, ETag: r.GetUploadPart().GetEtag()}
-			return nil
-		})
-	}
-	return parts, g.Wait()
-}
-
-// UploadPart sends a pinned version of one chunk of this group as one part: a copy of the old object's range when nothing in it has changed.
-func (t *Transfer) UploadPart(ctx context.Context, r *rpc.UploadPartRequest) (string, error) {
-	k := objcache.ChunkKey{Ino: objcache.Ino(r.GetIno()), Index: r.GetChunk()}
-	store, err := t.store(r.GetBucket())
-	if err != nil {
-		return "", err
-	}
-	base := &record.Base{}
-	if err := decodeBase(r.GetBase(), base); err != nil {
-		return "", err
-	}
-	dirty, err := t.cfg.Group.HasBytes(ctx, k, r.GetVersion())
-	if err != nil {
-		return "", err
-	}
-	if !dirty && base.GetLength() >= k.Offset()+r.GetLen() && store.Capabilities().CopyPart {
-		match := base.GetEtag()
-		if !store.Capabilities().CopyIfMatch {
-			match = ""
-		}
-		return store.CopyPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), base.GetKey(), k.Offset(), r.GetLen(), match)
-	}
-	p := make([]byte, r.GetLen())
-	if err := t.readPinned(ctx, k, r.GetBucket(), base, r.GetVersion(), 0, p); err != nil {
-		return "", err
-	}
-	return store.UploadPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), bytes.NewReader(p))
 }
