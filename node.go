@@ -28,4 +28,6 @@ type Flush struct {
 	// Size is how long the file is at least afterwards, in bytes; a flush never makes a file shorter (Setattr does).
 	Size  int64
 	Mtime time.Time
+	// Ctime is when the last of it was written, so that a close changes no time that fstat(2) has shown; zero means now.
+	Ctime time.Time
 }

@@ -26,6 +26,9 @@ func (i Ino) String() string { return strconv.FormatUint(uint64(i), 10) }
 // ChunkSize is the number of bytes of a file that one chunk holds (the paper's default).
 const ChunkSize = 16 << 20
 
+// MaxFileSize is the largest file, in bytes: S3's 5 TiB.
+const MaxFileSize = 5 << 40
+
 // InlineSize is the largest file, in bytes, whose content lives in its metadata.
 const InlineSize = 4 << 10
 

@@ -40,6 +40,9 @@ func (fs *FS) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Statu
 }
 
 func (f *content) grow(ctx context.Context, size int64) error {
+	if size < 0 || size > objcache.MaxFileSize {
+		return objcache.Errorf(objcache.TooLarge, "inode %d", f.ino)
+	}
 	unlock, err := f.ranges.lock(ctx, wholeFile)
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ func (fs *FS) seen(ctx context.Context, a objcache.Attr) (objcache.Attr, error) 
 		return a, nil
 	}
 	defer fs.contents.release(f)
-	if !f.pending().Due() {
+	if !f.current(a) && !f.pending().Due() {
 		if err := f.adopt(ctx, a); err != nil {
 			return a, err
 		}

@@ -149,7 +149,10 @@ func (f *content) overlay(a objcache.Attr) objcache.Attr {
 	p := c.Pending()
 	a.Size, a.Version = p.Size, c.Version()
 	if p.Due() {
-		a.Mtime, a.Ctime = p.Mtime, p.Mtime
+		a.Mtime = p.Mtime
+		if p.Changed.After(a.Ctime) {
+			a.Ctime = p.Changed
+		}
 	}
 	return a
 }

@@ -57,7 +57,7 @@ func (f *content) flushLocked(ctx context.Context) error {
 	if !p.Due() {
 		return nil
 	}
-	a, err := f.fs.backend.Flush(ctx, Flush{Ino: f.ino, Dirty: p.Dirty, Staged: p.Staged, Src: c.Raw(), Size: p.Size, Mtime: p.Mtime})
+	a, err := f.fs.backend.Flush(ctx, Flush{Ino: f.ino, Dirty: p.Dirty, Staged: p.Staged, Src: c.Raw(), Size: p.Size, Mtime: p.Mtime, Ctime: p.Changed})
 	if err != nil {
 		f.fs.count.flushErrors.Add(1)
 		return err

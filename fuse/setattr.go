@@ -63,6 +63,7 @@ func (fs *FS) setattr(ctx context.Context, ino objcache.Ino, set objcache.SetAtt
 	if err != nil {
 		return a, err
 	}
+	f.current(a)
 	if set.Mtime != nil {
 		f.setMtime(*set.Mtime)
 	}

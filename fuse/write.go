@@ -2,7 +2,6 @@ package fuse
 
 import (
 	"context"
-	"math"
 	"syscall"
 	"time"
 
@@ -47,7 +46,7 @@ func (fs *FS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint
 
 // write puts p at off. It waits while the same bytes are on their way to the cluster.
 func (f *content) write(ctx context.Context, p []byte, off int64) error {
-	if off > math.MaxInt64-int64(len(p)) {
+	if off > objcache.MaxFileSize-int64(len(p)) {
 		return objcache.Errorf(objcache.TooLarge, "inode %d", f.ino)
 	}
 	r := objcache.Range{Off: off, Len: int64(len(p))}

@@ -30,7 +30,8 @@ type File struct {
 		staged  Ranges // written here, given to the owners, not committed
 		grown   bool   // size was extended without writing: a flush is due
 		mtime   time.Time
-		side    *sidecar // nil until the first write
+		changed time.Time // when it was written last, whatever utimensat(2) says
+		side    *sidecar  // nil until the first write
 		dir     objcache.Ino
 		name    string
 	}

@@ -72,7 +72,7 @@ func (s *Store) reopen(base string) (Leftover, bool) {
 	f := &File{store: s, ino: objcache.Ino(side.get(atIno)), path: path, os: fd, refs: 1}
 	l := Leftover{File: f, Base: side.get(atVersion), Ranges: side.ranges(), Size: int64(side.get(atSize)), Mtime: side.mtime()}
 	l.Dir, l.Name = side.name()
-	f.mu.version, f.mu.size, f.mu.side, f.mu.mtime = l.Base, l.Size, side, l.Mtime
+	f.mu.version, f.mu.size, f.mu.side, f.mu.mtime, f.mu.changed = l.Base, l.Size, side, l.Mtime, l.Mtime
 	f.mu.dirty, f.mu.grown = l.Ranges.Clone(), true
 	return l, true
 }

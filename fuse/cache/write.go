@@ -27,7 +27,7 @@ func (f *File) Write(p []byte, off int64, mtime time.Time) error {
 	f.summedLocked(p, r)
 	f.mu.staged = f.mu.staged.Remove(r)
 	f.mu.dirty = f.mu.dirty.Add(r)
-	f.mu.mtime = mtime
+	f.mu.mtime, f.mu.changed = mtime, mtime
 	return f.recordLocked(r)
 }
 
@@ -110,7 +110,7 @@ func (f *File) Grow(size int64, mtime time.Time) error {
 	}
 	old := f.mu.size
 	f.growLocked(size)
-	f.mu.grown, f.mu.mtime = true, mtime
+	f.mu.grown, f.mu.mtime, f.mu.changed = true, mtime, mtime
 	// An empty range at the end makes the sidecar remember the size.
 	return f.recordLocked(objcache.Range{Off: old, Len: 0})
 }
@@ -121,6 +121,7 @@ type Pending struct {
 	Grown         bool
 	Size          int64
 	Mtime         time.Time
+	Changed       time.Time // of the last write; Mtime is what utimensat(2) made of it
 }
 
 // Due reports whether there is anything to commit.
@@ -130,7 +131,7 @@ func (p Pending) Due() bool { return len(p.Dirty) > 0 || len(p.Staged) > 0 || p.
 func (f *File) Pending() Pending {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return Pending{f.mu.dirty.Clone(), f.mu.staged.Clone(), f.mu.grown, f.mu.size, f.mu.mtime}
+	return Pending{f.mu.dirty.Clone(), f.mu.staged.Clone(), f.mu.grown, f.mu.size, f.mu.mtime, f.mu.changed}
 }
 
 // SetMtime makes the next flush carry t, as utimensat(2) between write and close asks.
@@ -231,14 +232,19 @@ func (f *File) carry(old *File) error {
 			if _, err := old.Raw().ReadAt(buf[:n], r.Off); err != nil {
 				return err
 			}
-			if err := f.Write(buf[:n], r.Off, p.Mtime); err != nil {
+			if err := f.Write(buf[:n], r.Off, p.Changed); err != nil {
 				return err
 			}
 			r = objcache.Range{Off: r.Off + n, Len: r.Len - n}
 		}
 	}
 	if p.Grown {
-		return f.Grow(p.Size, p.Mtime)
+		if err := f.Grow(p.Size, p.Changed); err != nil {
+			return err
+		}
+	}
+	if p.Due() {
+		f.SetMtime(p.Mtime)
 	}
 	return nil
 }

@@ -153,7 +153,13 @@ func (b *Backend) flush(ctx context.Context, f fuse.Flush) (objcache.Attr, error
 	}
 	delete(b.staged, f.Ino)
 	i.attr.Version++
-	i.attr.Mtime, i.attr.Ctime = f.Mtime, time.Now()
+	if f.Ctime.IsZero() {
+		f.Ctime = time.Now()
+	}
+	i.attr.Mtime = f.Mtime
+	if f.Ctime.After(i.attr.Ctime) {
+		i.attr.Ctime = f.Ctime
+	}
 	return i.attr, nil
 }
 

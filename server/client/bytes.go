@@ -393,6 +393,9 @@ func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, d
 		return nil, err
 	}
 	r := &rpc.FlushRequest{Ino: uint64(fl.Ino), Generation: s.generation, Size: fl.Size, Mtime: fl.Mtime.UnixNano(), Now: now()}
+	if !fl.Ctime.IsZero() {
+		r.Now = fl.Ctime.UnixNano()
+	}
 	f.mu.Lock()
 	before := len(f.mu.chunks)
 	f.mu.Unlock()

@@ -66,7 +66,7 @@ func (f *FS) truncation(in *record.Inode, r *rpc.SetattrRequest) ([]*rpc.Step, e
 		return nil, objcache.Errorf(objcache.IsDir, "inode %d", in.GetIno())
 	case r.GetSize() < 0:
 		return nil, objcache.Errorf(objcache.Invalid, "size %d", r.GetSize())
-	case r.GetSize() > maxSize:
+	case r.GetSize() > objcache.MaxFileSize:
 		return nil, objcache.Errorf(objcache.TooLarge, "size %d", r.GetSize())
 	}
 	steps := []*rpc.Step{{Step: &rpc.Step_FlushInode{FlushInode: &rpc.FlushInode{

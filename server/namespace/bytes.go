@@ -11,9 +11,6 @@ import (
 	"github.com/objcache/objcache/server/ring"
 )
 
-// maxSize is the largest file: S3's 5 TiB.
-const maxSize = 5 << 40
-
 // Open notes that a session has a file open and returns its attributes as of now.
 func (f *FS) Open(ctx context.Context, h *rpc.Header, r *rpc.OpenRequest) (*rpc.Reply, error) {
 	in, err := f.OwnInode(ctx, objcache.Ino(r.GetIno()))
@@ -61,11 +58,11 @@ func (f *FS) Flush(ctx context.Context, h *rpc.Header, r *rpc.FlushRequest) (*rp
 		if err != nil {
 			return nil, err
 		}
-		if r.GetSize() > maxSize {
+		if r.GetSize() > objcache.MaxFileSize {
 			return nil, objcache.Errorf(objcache.TooLarge, "size %d", r.GetSize())
 		}
 		steps := []*rpc.Step{{Step: &rpc.Step_FlushInode{FlushInode: &rpc.FlushInode{
-			Ino: r.GetIno(), Generation: r.GetGeneration(), Size: r.GetSize(), Mtime: r.GetMtime(), Version: in.GetVersion(), Now: r.GetNow(), KillPriv: true,
+			Ino: r.GetIno(), Generation: r.GetGeneration(), Size: r.GetSize(), Mtime: r.GetMtime(), Version: in.GetVersion(), Now: r.GetNow(),
 		}}}}
 		own := &rpc.CommitChunk{Ino: r.GetIno(), Client: h.GetClient(), Version: in.GetVersion() + 1}
 		used := len(extents) > 0 || len(r.GetInline()) > 0 && len(placed) == 0
@@ -140,11 +137,11 @@ func (f *FS) Append(ctx context.Context, h *rpc.Header, r *rpc.AppendRequest) (*
 			return nil, objcache.Errorf(objcache.Invalid, "inode %d is no regular file", r.GetIno())
 		}
 		off, version := in.GetSize(), in.GetVersion()+1
-		if off+int64(len(r.GetData())) > maxSize {
+		if off+int64(len(r.GetData())) > objcache.MaxFileSize {
 			return nil, objcache.Errorf(objcache.TooLarge, "size %d", off)
 		}
 		steps := []*rpc.Step{{Step: &rpc.Step_FlushInode{FlushInode: &rpc.FlushInode{
-			Ino: r.GetIno(), Generation: in.GetGeneration(), Size: off + int64(len(r.GetData())), Mtime: r.GetMtime(), Version: in.GetVersion(), Now: r.GetMtime(), KillPriv: true,
+			Ino: r.GetIno(), Generation: in.GetGeneration(), Size: off + int64(len(r.GetData())), Mtime: r.GetMtime(), Version: in.GetVersion(), Now: r.GetMtime(),
 		}}}}
 		staged, err := f.stageAppend(ctx, in, h, r.GetData(), version)
 		if err != nil {
