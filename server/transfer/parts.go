@@ -94,11 +94,19 @@ func (t *Transfer) UploadPart(ctx context.Context, r *rpc.UploadPartRequest) (st
 		if !store.Capabilities().CopyIfMatch {
 			match = ""
 		}
-		return store.CopyPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), base.GetKey(), k.Offset(), r.GetLen(), match)
+		etag, err := store.CopyPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), base.GetKey(), k.Offset(), r.GetLen(), match)
+		if !baseGone(err) {
+			return etag, err
+		}
 	}
 	p := make([]byte, r.GetLen())
 	if err := t.readPinned(ctx, k, r.GetBucket(), base, r.GetVersion(), 0, p); err != nil {
 		return "", err
 	}
 	return store.UploadPart(ctx, r.GetKey(), r.GetUploadId(), r.GetNumber(), bytes.NewReader(p))
+}
+
+// baseGone reports whether a copy failed because its source is not there any more, or another: what is cached of it may still do.
+func baseGone(err error) bool {
+	return errors.Is(err, objcache.NotExist) || errors.Is(err, objcache.Precondition)
 }

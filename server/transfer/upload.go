@@ -198,7 +198,8 @@ func (t *Transfer) finish(ctx context.Context, in *record.Inode) error {
 		return t.giveUp(ctx, in, store)
 	}
 	etag, err := t.write(ctx, store, in)
-	if errors.Is(err, objcache.Precondition) {
+	// A key that is gone is a failed If-Match too; some stores say 404 (AWS, versitygw), others 412 (Ceph).
+	if errors.Is(err, objcache.Precondition) || errors.Is(err, objcache.NotExist) && it.GetIfMatch() != "" {
 		return t.foreign(ctx, store, in, err)
 	}
 	if err != nil {
@@ -377,7 +378,7 @@ func (t *Transfer) write(ctx context.Context, store external.Store, in *record.I
 	base := in.GetBase()
 	if base.GetKey() != "" && base.GetVersion() == it.GetVersion() && base.GetLength() == it.GetSize() && base.GetSize() == it.GetSize() && it.GetSize() <= maxCopy {
 		etag, err := store.Copy(ctx, it.GetKey(), base.GetKey(), base.GetEtag(), metadata(in, it), external.Condition{})
-		if !errors.Is(err, objcache.NotSupported) {
+		if !errors.Is(err, objcache.NotSupported) && !baseGone(err) {
 			return etag, err
 		}
 	}
