@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/external"
@@ -386,4 +387,26 @@ func TestPersist_ObjectDeletedOutsideUnderADirtyFileIsWrittenAnew(t *testing.T) 
 	f.flush()
 	same(t, "small", f.object("small"), []byte("again"))
 	same(t, "large", f.object("large"), large)
+}
+
+func TestUnlink_AfterAnUploadOfUnknownOutcomeDeletesTheLaterObject(t *testing.T) {
+	f := newFaulty(t, 2, func(c *server.Config) { patient(c); c.ExternalTTL = server.Duration(100 * time.Millisecond) })
+	ino := f.write(f.b, "f", []byte("first"))
+	f.flush()
+	f.overwrite(ino, 0, []byte("later"))
+	lost := f.fault(faultproxy.Rule{Op: external.OpPut, Key: "^f$", Times: 1, Fault: faultproxy.Fault{LostReply: true}})
+	blind := f.fault(faultproxy.Rule{Op: external.OpHead, Key: "^f$", Fault: faultproxy.Fault{Status: 503}})
+	if err := f.c.Work(t.Context(), rpc.WorkRequest_FLUSH, 0, func(*rpc.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "f", f.object("f"), []byte("later")) // it is there, and nobody knows
+	if err := f.c.Unlink(t.Context(), f.b, "f"); err != nil {
+		t.Fatal(err)
+	}
+	lost()
+	blind()
+	wait.Until(t, time.Minute, "the object is deleted", func() bool { return len(f.keys()) == 0 })
+	if got := f.names(f.b); len(got) != 0 {
+		t.Errorf("names %q", got)
+	}
 }

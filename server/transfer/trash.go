@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -85,11 +86,18 @@ func (t *Transfer) deleteIfKnown(ctx context.Context, store external.Store, in *
 		return nil
 	case err != nil:
 		return err
-	case b.GetEtag() != "" && o.ETag != b.GetEtag():
+	case b.GetEtag() != "" && !wroteIt(in, b.GetKey(), o.ETag):
 		t.cfg.Logger.Warn("object changed in external storage before it was deleted: left alone", "key", b.GetKey(), "ino", in.GetIno())
 		return nil
 	}
 	return store.Delete(ctx, b.GetKey())
+}
+
+// wroteIt reports whether one of an inode's known objects under a key has this ETag: an upload whose outcome was unknown for a while leaves two in the
+// trash, and the one that stands there is the later.
+func wroteIt(in *record.Inode, key, etag string) bool {
+	return slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetKey() == key && b.GetEtag() == etag }) ||
+		in.GetBase().GetKey() == key && in.GetBase().GetEtag() == etag
 }
 
 func (t *Transfer) trashGone(ctx context.Context, in *record.Inode, b *record.Base, settle *rpc.Step) error {
