@@ -410,3 +410,45 @@ func TestUnlink_AfterAnUploadOfUnknownOutcomeDeletesTheLaterObject(t *testing.T)
 		t.Errorf("names %q", got)
 	}
 }
+
+func TestPersist_TheOnlyCopyOfARenamedFileIsNotOverwritten(t *testing.T) {
+	f := newFaulty(t, 2, nil)
+	f.write(f.b, "f", []byte("old"))
+	f.flush()
+	if err := f.c.Rename(t.Context(), f.b, "f", f.b, "g", 0); err != nil {
+		t.Fatal(err)
+	}
+	young := f.write(f.b, "f", []byte("young"))
+	denied := f.fault(faultproxy.Rule{Key: "^g$", Fault: faultproxy.Fault{Status: 403}})
+	if err := f.c.Work(t.Context(), rpc.WorkRequest_FLUSH, 0, func(*rpc.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "f, while g cannot be written", f.object("f"), []byte("old"))
+	denied()
+	f.flush()
+	same(t, "f", f.object("f"), []byte("young"))
+	same(t, "g", f.object("g"), []byte("old"))
+	if got := f.read(young); string(got) != "young" {
+		t.Errorf("f reads %q", got)
+	}
+}
+
+func TestPersist_ADirectoryWaitsForTheOneThatHadItsPath(t *testing.T) {
+	f := newFaulty(t, 2, nil)
+	d := f.mkdir(f.b, "d")
+	f.write(d, "x", []byte("old"))
+	f.flush()
+	if err := f.c.Rename(t.Context(), f.b, "d", f.b, "e", 0); err != nil {
+		t.Fatal(err)
+	}
+	f.write(f.mkdir(f.b, "d"), "x", []byte("young"))
+	denied := f.fault(faultproxy.Rule{Key: "^e/", Fault: faultproxy.Fault{Status: 403}})
+	if err := f.c.Work(t.Context(), rpc.WorkRequest_FLUSH, 0, func(*rpc.Progress) {}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "d/x, while e cannot be written", f.object("d/x"), []byte("old"))
+	denied()
+	f.flush()
+	same(t, "d/x", f.object("d/x"), []byte("young"))
+	same(t, "e/x", f.object("e/x"), []byte("old"))
+}
