@@ -3,6 +3,7 @@ package cache
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"github.com/objcache/objcache/test/wait"
 	"log/slog"
 	"math/rand/v2"
@@ -243,6 +244,67 @@ func TestOpen_ReturnsWhatWasNotCommittedAndNothingElse(t *testing.T) {
 	must(t, err)
 	if len(names) != 0 {
 		t.Errorf("%d files are left", len(names))
+	}
+}
+
+func TestOpen_WritesInSharedSidecarsOutliveTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir, 1<<30)
+	const files = 3 * slotsOfFile / 2
+	want := map[objcache.Ino][]byte{}
+	for round := range 3 { // slots are used again and again
+		for i := range files {
+			ino := objcache.Ino(round*files + i + 1)
+			f, err := s.Create(ino, 1, 0)
+			must(t, err)
+			f.SetPlace(1, fmt.Sprint("name-", ino))
+			p := noise(100, uint64(ino))
+			must(t, f.Write(p, 10, aTime))
+			if round == 2 && i%3 == 0 { // these are killed before their flush
+				want[ino] = p
+				continue
+			}
+			f.Commit(2, 110)
+			s.Release(f)
+		}
+	}
+	if shared, err := filepath.Glob(filepath.Join(dir, "files", "*"+slotsSuffix)); err != nil || len(shared) != 1 {
+		t.Errorf("%d files of slots (%v): committed files have not given theirs back", len(shared), err)
+	}
+	must(t, s.lock.Close())
+	for life := range 2 { // the second finds what the first has not committed either
+		s2, left := open(t, dir, 1<<30)
+		if len(left) != len(want) {
+			t.Fatalf("life %d: %d leftovers instead of %d", life, len(left), len(want))
+		}
+		for _, l := range left {
+			got := make([]byte, 100)
+			_, err := l.File.Raw().ReadAt(got, 10)
+			must(t, err)
+			if !bytes.Equal(got, want[l.File.Ino()]) || l.Size != 110 || l.Base != 1 || l.Name != fmt.Sprint("name-", l.File.Ino()) {
+				t.Fatalf("life %d: inode %d: other bytes, size %d, base %d, name %q", life, l.File.Ino(), l.Size, l.Base, l.Name)
+			}
+		}
+		must(t, s2.lock.Close())
+	}
+}
+
+func TestOpen_OfTwoSidecarsOfOneFileTheLargerCounts(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir, 1<<30)
+	f, err := s.Create(1, 1, 0)
+	must(t, err)
+	must(t, f.Write([]byte("slot"), 1<<20, aTime))
+	slot := append([]byte(nil), f.mu.side.mem...)
+	mem := f.mu.side.mem
+	for i := range 2 * slotBytes / rangeBytes {
+		must(t, f.Write([]byte("x"), int64(2*i), aTime))
+	}
+	copy(mem, slot) // killed after the file was there and before the slot was free
+	must(t, s.lock.Close())
+	_, left := open(t, dir, 1<<30)
+	if len(left) != 1 || len(left[0].Ranges) != 2*slotBytes/rangeBytes+1 {
+		t.Fatalf("leftovers: %v", left)
 	}
 }
 

@@ -3,6 +3,7 @@ package cache
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/objcache/objcache"
@@ -14,8 +15,12 @@ import (
 type File struct {
 	store *Store
 	ino   objcache.Ino
+	seq   uint64 // of the name INO-SEQ
 	path  string
 	os    *os.File
+
+	ownSidecar atomic.Bool // the sidecar is, or was, a file of its own
+	gone       atomic.Bool // the names have been removed
 
 	// io is held shared while bytes are read and exclusively while they are changed, so that a reader sees a write whole or not at all
 	// and a fill never overwrites a newer write.

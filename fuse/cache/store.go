@@ -30,6 +30,8 @@ type Store struct {
 	cfg  Config
 	lock *os.File
 
+	slots slots
+
 	mu struct {
 		sync.Mutex
 		files map[objcache.Ino]*File
@@ -59,6 +61,7 @@ func Open(cfg Config) (*Store, []Leftover, error) {
 	}
 	s := &Store{cfg: cfg, lock: lock, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.mu.files = make(map[objcache.Ino]*File)
+	s.slots.dir = filepath.Join(cfg.Dir, "files")
 	left, err := s.recover()
 	if err != nil {
 		lock.Close()
@@ -136,18 +139,21 @@ func (s *Store) Rebase(old *File, version uint64, size int64) (*File, error) {
 func (s *Store) make(ino objcache.Ino, version uint64, size int64) (*File, error) {
 	s.mu.Lock()
 	s.mu.seq++
-	path := s.filePath(fmt.Sprintf("%d-%d", ino, s.mu.seq))
+	seq := s.mu.seq
 	s.mu.Unlock()
+	path := s.filePath(fmt.Sprintf("%d-%d", ino, seq))
 	fd, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, diskError(err, "create a cache file")
 	}
-	if err := fd.Truncate(size); err != nil {
-		fd.Close()
-		os.Remove(path)
-		return nil, diskError(err, "size a cache file")
+	if size > 0 {
+		if err := fd.Truncate(size); err != nil {
+			fd.Close()
+			os.Remove(path)
+			return nil, diskError(err, "size a cache file")
+		}
 	}
-	f := &File{store: s, ino: ino, path: path, os: fd}
+	f := &File{store: s, ino: ino, seq: seq, path: path, os: fd}
 	f.mu.version, f.mu.size = version, size
 	return f, nil
 }
@@ -212,8 +218,7 @@ func (s *Store) unlinkLocked(f *File) bool {
 	f.unlinked = true
 	s.mu.bytes -= f.counted
 	f.counted = 0
-	_ = os.Remove(f.path + sidecarSuffix)
-	_ = os.Remove(f.path)
+	f.unlink()
 	return f.refs == 0
 }
 
@@ -223,15 +228,25 @@ func (f *File) discard(unlink bool) {
 	defer f.io.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.side != nil {
-		f.mu.side.unmap()
-		f.mu.side = nil
-	}
 	_ = f.os.Close()
 	if unlink {
-		_ = os.Remove(f.path + sidecarSuffix)
-		_ = os.Remove(f.path)
+		f.unlink()
 	}
+	if f.mu.side != nil && (unlink || f.mu.side.slots == nil) { // a slot with writes in it is for the next process
+		f.mu.side.drop()
+	}
+	f.mu.side = nil
+}
+
+// unlink removes the names of the file.
+func (f *File) unlink() {
+	if f.gone.Swap(true) {
+		return
+	}
+	if f.ownSidecar.Load() {
+		_ = os.Remove(f.path + sidecarSuffix)
+	}
+	_ = os.Remove(f.path)
 }
 
 // account updates what f counts against the budget. The caller does not hold f.mu.

@@ -56,9 +56,14 @@ func (f *File) recordLocked(r objcache.Range) error {
 	if s.add(r) {
 		return nil
 	}
-	n, err := s.replaced(f.uncommittedLocked())
+	return f.replaceSidecarLocked(f.uncommittedLocked())
+}
+
+func (f *File) replaceSidecarLocked(want Ranges) error {
+	f.ownSidecar.Store(true)
+	n, err := f.mu.side.replaced(want)
 	if err != nil {
-		return diskError(err, "grow %s", s.path)
+		return diskError(err, "write the sidecar of %s", f.path)
 	}
 	f.mu.side = n
 	return nil
@@ -68,7 +73,7 @@ func (f *File) sidecarLocked() error {
 	if f.mu.side != nil {
 		return nil
 	}
-	s, err := createSidecar(f.path+sidecarSuffix, f.ino, 1)
+	s, err := f.store.slots.take(f.path, f.ino, f.seq)
 	if err != nil {
 		return diskError(err, "create the sidecar of %s", f.path)
 	}
@@ -161,13 +166,20 @@ func (f *File) Commit(version uint64, size int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.dirty, f.mu.staged, f.mu.grown = nil, nil, false
-	if s := f.mu.side; s != nil {
+	switch s := f.mu.side; {
+	case s == nil:
+	case s.slots != nil:
+		s.drop()
+		f.mu.side = nil
+	default:
 		s.clear()
 		s.put(atVersion, version)
 	}
 	f.mu.version = version
+	if st, err := f.os.Stat(); err != nil || st.Size() != max(size, f.mu.size) {
+		_ = f.os.Truncate(max(size, f.mu.size)) // a hole at the end must be there for passthrough readers
+	}
 	f.growLocked(size)
-	_ = f.os.Truncate(f.mu.size) // a hole at the end must be there for passthrough readers
 }
 
 // Resize notes that the committed size changed to size, in the given version, made on top of the version this file held. What was pending behind it is gone.
@@ -211,12 +223,7 @@ func (f *File) cutLocked(size int64) error {
 		f.mu.side.clear()
 		return nil
 	}
-	n, err := f.mu.side.replaced(rest)
-	if err != nil {
-		return diskError(err, "cut the sidecar of %s", f.path)
-	}
-	f.mu.side = n
-	return nil
+	return f.replaceSidecarLocked(rest)
 }
 
 // carry copies what is pending in old into f, a file of a newer version: what this node wrote stays on top.
