@@ -2077,8 +2077,7 @@ func (x *OpenRequest) GetIno() uint64 {
 
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
-	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // opens that ended, by inode
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2113,18 +2112,11 @@ func (*ReleaseRequest) Descriptor() ([]byte, []int) {
 	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{20}
 }
 
-func (x *ReleaseRequest) GetIno() uint64 {
+func (x *ReleaseRequest) GetClosed() map[uint64]uint32 {
 	if x != nil {
-		return x.Ino
+		return x.Closed
 	}
-	return 0
-}
-
-func (x *ReleaseRequest) GetCount() uint32 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
+	return nil
 }
 
 type ReadRequest struct {
@@ -6705,10 +6697,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05value\x18\x01 \x01(\fR\x05value\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\"\x1f\n" +
 	"\vOpenRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"8\n" +
-	"\x0eReleaseRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"\x87\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x9c\x01\n" +
+	"\x0eReleaseRequest\x12C\n" +
+	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x1a9\n" +
+	"\vClosedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01J\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"\x87\x01\n" +
 	"\vReadRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x18\n" +
@@ -7118,7 +7112,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 81)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -7202,7 +7196,8 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 79: objcache.rpc.v1.StatusRequest
 	(*StatusReply)(nil),       // 80: objcache.rpc.v1.StatusReply
 	(*BucketStatus)(nil),      // 81: objcache.rpc.v1.BucketStatus
-	nil,                       // 82: objcache.rpc.v1.RenewRequest.OpensEntry
+	nil,                       // 82: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 83: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	3,  // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -7244,64 +7239,65 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	8,  // 36: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
 	12, // 37: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
 	0,  // 38: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	29, // 39: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
-	30, // 40: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
-	8,  // 41: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	82, // 42: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
-	1,  // 43: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
-	46, // 44: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
-	53, // 45: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
-	7,  // 46: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
-	54, // 47: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
-	7,  // 48: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
-	2,  // 49: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
-	55, // 50: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
-	57, // 51: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
-	58, // 52: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
-	59, // 53: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
-	60, // 54: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
-	61, // 55: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
-	62, // 56: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
-	63, // 57: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
-	64, // 58: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
-	65, // 59: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
-	66, // 60: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
-	67, // 61: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
-	68, // 62: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
-	69, // 63: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	70, // 64: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
-	71, // 65: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	73, // 66: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	74, // 67: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	75, // 68: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	56, // 69: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	56, // 70: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	15, // 71: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	20, // 72: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	30, // 73: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	72, // 74: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	77, // 75: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	81, // 76: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	46, // 77: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	4,  // 78: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	44, // 79: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	47, // 80: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	49, // 81: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	51, // 82: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	79, // 83: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	76, // 84: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	5,  // 85: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	45, // 86: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	48, // 87: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	50, // 88: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	52, // 89: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	80, // 90: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	78, // 91: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	85, // [85:92] is the sub-list for method output_type
-	78, // [78:85] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	82, // 39: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	29, // 40: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
+	30, // 41: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
+	8,  // 42: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
+	83, // 43: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	1,  // 44: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
+	46, // 45: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
+	53, // 46: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
+	7,  // 47: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
+	54, // 48: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
+	7,  // 49: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
+	2,  // 50: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
+	55, // 51: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
+	57, // 52: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
+	58, // 53: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
+	59, // 54: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
+	60, // 55: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
+	61, // 56: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
+	62, // 57: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
+	63, // 58: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
+	64, // 59: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
+	65, // 60: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
+	66, // 61: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
+	67, // 62: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
+	68, // 63: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
+	69, // 64: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
+	70, // 65: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	71, // 66: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	73, // 67: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	74, // 68: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	75, // 69: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	56, // 70: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	56, // 71: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	15, // 72: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	20, // 73: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	30, // 74: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	72, // 75: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	77, // 76: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	81, // 77: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	46, // 78: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	4,  // 79: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	44, // 80: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	47, // 81: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	49, // 82: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	51, // 83: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	79, // 84: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	76, // 85: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	5,  // 86: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	45, // 87: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	48, // 88: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	50, // 89: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	52, // 90: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	80, // 91: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	78, // 92: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	86, // [86:93] is the sub-list for method output_type
+	79, // [79:86] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -7374,7 +7370,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   80,
+			NumMessages:   81,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -116,7 +116,9 @@ func (f *Files) dispatch(ctx context.Context, r *rpc.Request) (*rpc.Reply, error
 	case *rpc.Request_Open:
 		return f.FS.Open(ctx, h, x.Open)
 	case *rpc.Request_Release:
-		f.Group.Closed(client, objcache.Ino(x.Release.GetIno()), x.Release.GetCount())
+		for ino, n := range x.Release.GetClosed() {
+			f.Group.Closed(client, objcache.Ino(ino), n)
+		}
 		return empty(nil)
 	case *rpc.Request_Renew:
 		f.Group.Renew(client, x.Renew.GetOpens())
