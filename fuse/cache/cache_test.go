@@ -87,8 +87,7 @@ func TestFile_ReadsWhatWasFilledAndWrittenWhateverTheOrder(t *testing.T) {
 	for round := range 30 {
 		s, _ := open(t, t.TempDir(), 1<<30)
 		base := noise(int(r.Int64N(5*BlockSize)), uint64(round))
-		f, err := s.Create(7, 1, int64(len(base)))
-		must(t, err)
+		f := s.Create(7, 1, int64(len(base)))
 		want := append([]byte(nil), base...)
 		for range 40 {
 			switch r.IntN(4) {
@@ -141,11 +140,10 @@ func verify(t *testing.T, f *File, want, base []byte) {
 
 func TestFile_RottenCleanBlockIsFoundAndDropped(t *testing.T) {
 	s, _ := open(t, t.TempDir(), 1<<30)
-	f, err := s.Create(7, 1, 3*BlockSize)
-	must(t, err)
+	f := s.Create(7, 1, 3*BlockSize)
 	defer s.Release(f)
 	must(t, f.Fill(1, 0, noise(3*BlockSize, 1)))
-	_, err = f.os.WriteAt([]byte{0xff, 0xfe}, BlockSize+5)
+	_, err := f.disk.WriteAt([]byte{0xff, 0xfe}, BlockSize+5)
 	must(t, err)
 	if _, err := f.ReadAt(make([]byte, 10), BlockSize+100); !errors.Is(err, objcache.Corrupt) {
 		t.Errorf("read of a rotten block: %v", err)
@@ -160,8 +158,7 @@ func TestFile_RottenCleanBlockIsFoundAndDropped(t *testing.T) {
 
 func TestFile_BytesOfAnotherVersionAreNotFilledIn(t *testing.T) {
 	s, _ := open(t, t.TempDir(), 1<<30)
-	f, err := s.Create(7, 2, BlockSize)
-	must(t, err)
+	f := s.Create(7, 2, BlockSize)
 	defer s.Release(f)
 	must(t, f.Fill(1, 0, noise(BlockSize, 1)))
 	if f.Complete() {
@@ -172,8 +169,7 @@ func TestFile_BytesOfAnotherVersionAreNotFilledIn(t *testing.T) {
 func TestStore_EvictsTheFileUsedLongestAgoButNoneThatIsHeldOrDirty(t *testing.T) {
 	s, _ := open(t, t.TempDir(), 10*BlockSize)
 	fill := func(ino objcache.Ino, keep bool) *File {
-		f, err := s.Create(ino, 1, 4*BlockSize)
-		must(t, err)
+		f := s.Create(ino, 1, 4*BlockSize)
 		must(t, f.Fill(1, 0, noise(4*BlockSize, uint64(ino))))
 		if !keep {
 			s.Release(f)
@@ -202,15 +198,12 @@ func TestStore_EvictsTheFileUsedLongestAgoButNoneThatIsHeldOrDirty(t *testing.T)
 func TestOpen_ReturnsWhatWasNotCommittedAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir, 1<<30)
-	clean, err := s.Create(1, 1, BlockSize)
-	must(t, err)
+	clean := s.Create(1, 1, BlockSize)
 	must(t, clean.Fill(1, 0, noise(BlockSize, 1)))
-	committed, err := s.Create(2, 1, 0)
-	must(t, err)
+	committed := s.Create(2, 1, 0)
 	must(t, committed.Write([]byte("done"), 0, aTime))
 	committed.Commit(2, 4)
-	dirty, err := s.Create(3, 9, 50)
-	must(t, err)
+	dirty := s.Create(3, 9, 50)
 	dirty.SetPlace(1, "name")
 	want := make([]byte, 2000*20)
 	for i := range 2000 { // far more ranges than a fresh sidecar holds
@@ -255,8 +248,7 @@ func TestOpen_WritesInSharedSidecarsOutliveTheProcess(t *testing.T) {
 	for round := range 3 { // slots are used again and again
 		for i := range files {
 			ino := objcache.Ino(round*files + i + 1)
-			f, err := s.Create(ino, 1, 0)
-			must(t, err)
+			f := s.Create(ino, 1, 0)
 			f.SetPlace(1, fmt.Sprint("name-", ino))
 			p := noise(100, uint64(ino))
 			must(t, f.Write(p, 10, aTime))
@@ -292,8 +284,7 @@ func TestOpen_WritesInSharedSidecarsOutliveTheProcess(t *testing.T) {
 func TestOpen_OfTwoSidecarsOfOneFileTheLargerCounts(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir, 1<<30)
-	f, err := s.Create(1, 1, 0)
-	must(t, err)
+	f := s.Create(1, 1, 0)
 	must(t, f.Write([]byte("slot"), 1<<20, aTime))
 	slot := append([]byte(nil), f.mu.side.mem...)
 	mem := f.mu.side.mem
@@ -319,8 +310,7 @@ func TestOpen_SecondProcessIsRefused(t *testing.T) {
 func TestResize_ForgetsWhatWasPendingBehindTheCut(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir, 1<<30)
-	f, err := s.Create(7, 1, 0)
-	must(t, err)
+	f := s.Create(7, 1, 0)
 	must(t, f.Write(noise(3*BlockSize, 1), 0, aTime))
 	must(t, f.Resize(2, 100))
 	must(t, f.Resize(3, 2*BlockSize))

@@ -95,7 +95,15 @@ func (s *Store) reopen(side *sidecar) (Leftover, bool) {
 		}
 		return Leftover{}, false
 	}
-	f := &File{store: s, ino: objcache.Ino(side.get(atIno)), seq: side.get(atSeq), path: side.path, os: fd, refs: 1}
+	st, err := fd.Stat()
+	if err != nil {
+		_ = fd.Close()
+		s.cfg.Logger.Error("writes of an earlier process are unreadable", "file", side.path, "err", err)
+		return Leftover{}, false
+	}
+	size := st.Size()
+	f := &File{store: s, ino: objcache.Ino(side.get(atIno)), seq: side.get(atSeq), path: side.path, refs: 1,
+		disk: disk{store: s, path: side.path, os: fd, made: true, size: size}}
 	l := Leftover{File: f, Base: side.get(atVersion), Ranges: side.ranges(), Size: int64(side.get(atSize)), Mtime: side.mtime()}
 	l.Dir, l.Name = side.name()
 	f.ownSidecar.Store(side.slots == nil)

@@ -17,7 +17,7 @@ func (f *File) Write(p []byte, off int64, mtime time.Time) error {
 	f.io.Lock()
 	defer f.io.Unlock()
 	r := objcache.Range{Off: off, Len: int64(len(p))}
-	if _, err := f.os.WriteAt(p, off); err != nil {
+	if _, err := f.disk.WriteAt(p, off); err != nil {
 		return diskError(err, "write %s", f.path)
 	}
 	f.mu.Lock()
@@ -110,7 +110,7 @@ func (f *File) Grow(size int64, mtime time.Time) error {
 	if size <= f.mu.size {
 		return nil
 	}
-	if err := f.os.Truncate(size); err != nil {
+	if err := f.disk.truncate(size); err != nil {
 		return diskError(err, "extend %s", f.path)
 	}
 	old := f.mu.size
@@ -176,9 +176,7 @@ func (f *File) Commit(version uint64, size int64) {
 		s.put(atVersion, version)
 	}
 	f.mu.version = version
-	if st, err := f.os.Stat(); err != nil || st.Size() != max(size, f.mu.size) {
-		_ = f.os.Truncate(max(size, f.mu.size)) // a hole at the end must be there for passthrough readers
-	}
+	_ = f.disk.truncate(max(size, f.mu.size)) // a hole at the end must be there for passthrough readers
 	f.growLocked(size)
 }
 
@@ -200,7 +198,7 @@ func (f *File) Resize(version uint64, size int64) error {
 }
 
 func (f *File) cutLocked(size int64) error {
-	if err := f.os.Truncate(size); err != nil {
+	if err := f.disk.truncate(size); err != nil {
 		return diskError(err, "truncate %s", f.path)
 	}
 	if size >= f.mu.size {
@@ -260,7 +258,7 @@ func (f *File) carry(old *File) error {
 func (f *File) Appended(p []byte, off int64, version uint64) error {
 	f.io.Lock()
 	defer f.io.Unlock()
-	if _, err := f.os.WriteAt(p, off); err != nil {
+	if _, err := f.disk.WriteAt(p, off); err != nil {
 		return diskError(err, "append to %s", f.path)
 	}
 	f.mu.Lock()
