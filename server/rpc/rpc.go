@@ -156,6 +156,9 @@ func (f *Files) bytes(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 		return empty(f.Transfer.TryPersist(ctx, ino))
 	case *rpc.Request_Refresh:
 		return f.refresh(ctx, x.Refresh.GetIno())
+	case *rpc.Request_Hurry:
+		f.Transfer.Hurry()
+		return empty(nil)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "request %T", r.GetOp())
 }
