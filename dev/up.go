@@ -94,7 +94,7 @@ func (c *Cluster) planNew(r UpRequest) error {
 		}
 		s.Settings.CapacityBytes = n
 	}
-	addrs, err := freeAddresses(2*s.Settings.Servers + 1)
+	addrs, err := FreeAddresses(2*s.Settings.Servers + 1)
 	if err != nil {
 		return err
 	}

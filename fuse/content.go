@@ -66,9 +66,12 @@ func (fs *FS) acquire(ctx context.Context, a objcache.Attr) (*content, error) {
 	return f, nil
 }
 
-// closed undoes acquire. Writes that nobody has flushed (stores through a mapping after the last close) are flushed in the background.
+// closed undoes acquire. Writes that nobody has flushed and nobody will (stores through a mapping after the last close) are flushed in the background.
 func (f *content) closed() {
-	if f.hasCache() && f.pending().Due() {
+	f.mu.Lock()
+	writers := f.mu.writers
+	f.mu.Unlock()
+	if writers == 0 && f.hasCache() && f.pending().Due() {
 		f.lingerOn()
 	}
 	f.fs.contents.release(f)
@@ -216,7 +219,7 @@ func (f *content) fileFor(old *cache.File, a objcache.Attr) (*cache.File, error)
 	}
 	kept := store.Acquire(f.ino)
 	if kept == nil {
-		return store.Create(f.ino, a.Version, a.Size)
+		return store.Create(f.ino, a.Version, a.Size), nil
 	}
 	if kept.Version() == a.Version && kept.Size() == a.Size {
 		return kept, nil

@@ -3,6 +3,7 @@ package fuse
 import (
 	"fmt"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -71,6 +72,8 @@ func (p *passthrough) state() (bool, string) {
 // admit chooses the way of opening n. What the kernel does not mix on one node goes to different nodes; which one, it learns by ESTALE and another lookup.
 func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool) decision {
 	direct := fs.cfg.Consistency == Strict || appends(h.flags)
+	// Who only writes has no use for pages, and without them every byte is copied once less.
+	pageless := h.flags&syscall.O_ACCMODE == syscall.O_WRONLY
 	pass := !direct && !h.writable() && fs.mayPass(f, c)
 	t := fs.nodes
 	t.mu.Lock()
@@ -89,7 +92,7 @@ func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool
 	case wayPass:
 		n.pass++
 		d.flags, d.backing = fuse.FOPEN_PASSTHROUGH|fuse.FOPEN_NOFLUSH, n.backing
-	case wayCached:
+	case wayCached: // a writer without pages has its place where the pages are: the kernel drops those it writes over
 		n.cached++
 		if n.hasPages && n.pages == c.Version() {
 			d.flags |= fuse.FOPEN_KEEP_CACHE
@@ -97,6 +100,9 @@ func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool
 		n.pages, n.hasPages = c.Version(), true
 		if !h.writable() {
 			d.flags |= fuse.FOPEN_NOFLUSH
+		}
+		if pageless {
+			d.flags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 		}
 	case wayDirect:
 		d.flags = fuse.FOPEN_DIRECT_IO
@@ -182,7 +188,12 @@ func (t *nodeTable) registerLocked(fs *FS, n *node, c *cache.File) bool {
 	if s == nil {
 		return false
 	}
-	id, errno := s.RegisterBackingFd(&fuse.BackingMap{Fd: int32(c.Fd())})
+	fd, err := c.Fd()
+	if err != nil {
+		fs.log.Error("no passthrough for a file", "ino", n.in.ino, "err", err)
+		return false
+	}
+	id, errno := s.RegisterBackingFd(&fuse.BackingMap{Fd: int32(fd)})
 	if errno != 0 {
 		fs.pass.disable(fmt.Sprintf("off: the kernel refused a backing file: %v", errno))
 		return false

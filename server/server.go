@@ -138,6 +138,9 @@ func (s *Server) fail(err error) {
 	}
 }
 
+// roomPatience is how long writers wait on a disk full of dirty data while nothing of it reaches external storage, before they are told NoSpace.
+const roomPatience = 10 * time.Second
+
 // openGroup opens what the group keeps on disk, bottom up, and the rooms on top of it.
 func (s *Server) openGroup(ctx context.Context) error {
 	dir := filepath.Join(s.cfg.StateDir, fmt.Sprintf("group-%d", s.self().Group))
@@ -148,7 +151,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.budget = chunk.NewBudget(capacity)
+	s.budget = chunk.NewBudget(capacity, roomPatience)
 	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), chunk.Options{Budget: s.budget, Logger: s.logger}); err != nil {
 		return err
 	}
@@ -174,6 +177,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 		Group: s.group, Clean: s.bytes, Peers: s.router, Stores: s.buckets.stores(), View: s.View, Logger: s.logger,
 		FlushInterval: time.Duration(s.cfg.FlushInterval), ExternalTTL: time.Duration(s.cfg.ExternalTTL),
 		Prefix: s.cfg.MetadataPrefix, Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
+		Pressed: s.budget.Pressed,
 	})
 	s.fs = &namespace.FS{
 		Group: s.group, Peers: s.router, Loader: s.moves, View: s.View, Buckets: s.buckets.names(), Defaults: defaults, Logger: s.logger, Started: time.Now(),

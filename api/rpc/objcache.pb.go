@@ -118,7 +118,7 @@ func (x WorkRequest_Verb) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkRequest_Verb.Descriptor instead.
 func (WorkRequest_Verb) EnumDescriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{41, 0}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{42, 0}
 }
 
 type QueryReply_Outcome int32
@@ -170,7 +170,7 @@ func (x QueryReply_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QueryReply_Outcome.Descriptor instead.
 func (QueryReply_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{49, 0}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{50, 0}
 }
 
 // Header comes with every request.
@@ -285,6 +285,7 @@ type Request struct {
 	//	*Request_UploadPart
 	//	*Request_Warm
 	//	*Request_Path
+	//	*Request_Hurry
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -532,6 +533,15 @@ func (x *Request) GetPath() *PathRequest {
 	return nil
 }
 
+func (x *Request) GetHurry() *HurryRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Hurry); ok {
+			return x.Hurry
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -624,6 +634,10 @@ type Request_Path struct {
 	Path *PathRequest `protobuf:"bytes,32,opt,name=path,proto3,oneof"`
 }
 
+type Request_Hurry struct {
+	Hurry *HurryRequest `protobuf:"bytes,33,opt,name=hurry,proto3,oneof"`
+}
+
 func (*Request_Lookup) isRequest_Op() {}
 
 func (*Request_Readdir) isRequest_Op() {}
@@ -667,6 +681,8 @@ func (*Request_UploadPart) isRequest_Op() {}
 func (*Request_Warm) isRequest_Op() {}
 
 func (*Request_Path) isRequest_Op() {}
+
+func (*Request_Hurry) isRequest_Op() {}
 
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2075,17 +2091,53 @@ func (x *OpenRequest) GetIno() uint64 {
 	return 0
 }
 
+// Persist what is dirty now: a server is short of room.
+type HurryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HurryRequest) Reset() {
+	*x = HurryRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HurryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HurryRequest) ProtoMessage() {}
+
+func (x *HurryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HurryRequest.ProtoReflect.Descriptor instead.
+func (*HurryRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{20}
+}
+
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
-	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // opens that ended, by inode
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[20]
+	mi := &file_api_rpc_objcache_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2149,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[20]
+	mi := &file_api_rpc_objcache_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,21 +2162,14 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{20}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{21}
 }
 
-func (x *ReleaseRequest) GetIno() uint64 {
+func (x *ReleaseRequest) GetClosed() map[uint64]uint32 {
 	if x != nil {
-		return x.Ino
+		return x.Closed
 	}
-	return 0
-}
-
-func (x *ReleaseRequest) GetCount() uint32 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
+	return nil
 }
 
 type ReadRequest struct {
@@ -2141,7 +2186,7 @@ type ReadRequest struct {
 
 func (x *ReadRequest) Reset() {
 	*x = ReadRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[21]
+	mi := &file_api_rpc_objcache_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2198,7 @@ func (x *ReadRequest) String() string {
 func (*ReadRequest) ProtoMessage() {}
 
 func (x *ReadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[21]
+	mi := &file_api_rpc_objcache_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2211,7 @@ func (x *ReadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadRequest.ProtoReflect.Descriptor instead.
 func (*ReadRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{21}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadRequest) GetIno() uint64 {
@@ -2220,7 +2265,7 @@ type ReadReply struct {
 
 func (x *ReadReply) Reset() {
 	*x = ReadReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[22]
+	mi := &file_api_rpc_objcache_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2277,7 @@ func (x *ReadReply) String() string {
 func (*ReadReply) ProtoMessage() {}
 
 func (x *ReadReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[22]
+	mi := &file_api_rpc_objcache_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2290,7 @@ func (x *ReadReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadReply.ProtoReflect.Descriptor instead.
 func (*ReadReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{22}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadReply) GetData() []byte {
@@ -2269,7 +2314,7 @@ type StageRequest struct {
 
 func (x *StageRequest) Reset() {
 	*x = StageRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[23]
+	mi := &file_api_rpc_objcache_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2281,7 +2326,7 @@ func (x *StageRequest) String() string {
 func (*StageRequest) ProtoMessage() {}
 
 func (x *StageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[23]
+	mi := &file_api_rpc_objcache_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2294,7 +2339,7 @@ func (x *StageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageRequest.ProtoReflect.Descriptor instead.
 func (*StageRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{23}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StageRequest) GetIno() uint64 {
@@ -2347,7 +2392,7 @@ type StageReply struct {
 
 func (x *StageReply) Reset() {
 	*x = StageReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[24]
+	mi := &file_api_rpc_objcache_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2404,7 @@ func (x *StageReply) String() string {
 func (*StageReply) ProtoMessage() {}
 
 func (x *StageReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[24]
+	mi := &file_api_rpc_objcache_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2417,7 @@ func (x *StageReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StageReply.ProtoReflect.Descriptor instead.
 func (*StageReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{24}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{25}
 }
 
 // FlushRequest goes to the inode's owner, which makes a transaction with the owners of the chunks.
@@ -2391,7 +2436,7 @@ type FlushRequest struct {
 
 func (x *FlushRequest) Reset() {
 	*x = FlushRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[25]
+	mi := &file_api_rpc_objcache_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2448,7 @@ func (x *FlushRequest) String() string {
 func (*FlushRequest) ProtoMessage() {}
 
 func (x *FlushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[25]
+	mi := &file_api_rpc_objcache_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2461,7 @@ func (x *FlushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushRequest.ProtoReflect.Descriptor instead.
 func (*FlushRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{25}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *FlushRequest) GetIno() uint64 {
@@ -2479,7 +2524,7 @@ type StagedChunk struct {
 
 func (x *StagedChunk) Reset() {
 	*x = StagedChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[26]
+	mi := &file_api_rpc_objcache_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2536,7 @@ func (x *StagedChunk) String() string {
 func (*StagedChunk) ProtoMessage() {}
 
 func (x *StagedChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[26]
+	mi := &file_api_rpc_objcache_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2549,7 @@ func (x *StagedChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StagedChunk.ProtoReflect.Descriptor instead.
 func (*StagedChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{26}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StagedChunk) GetChunk() uint32 {
@@ -2539,7 +2584,7 @@ type Inline struct {
 
 func (x *Inline) Reset() {
 	*x = Inline{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[27]
+	mi := &file_api_rpc_objcache_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +2596,7 @@ func (x *Inline) String() string {
 func (*Inline) ProtoMessage() {}
 
 func (x *Inline) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[27]
+	mi := &file_api_rpc_objcache_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +2609,7 @@ func (x *Inline) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inline.ProtoReflect.Descriptor instead.
 func (*Inline) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{27}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Inline) GetChunk() uint32 {
@@ -2599,7 +2644,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[28]
+	mi := &file_api_rpc_objcache_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +2656,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[28]
+	mi := &file_api_rpc_objcache_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +2669,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{28}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AppendRequest) GetIno() uint64 {
@@ -2658,7 +2703,7 @@ type AppendReply struct {
 
 func (x *AppendReply) Reset() {
 	*x = AppendReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[29]
+	mi := &file_api_rpc_objcache_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2715,7 @@ func (x *AppendReply) String() string {
 func (*AppendReply) ProtoMessage() {}
 
 func (x *AppendReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[29]
+	mi := &file_api_rpc_objcache_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2728,7 @@ func (x *AppendReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendReply.ProtoReflect.Descriptor instead.
 func (*AppendReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{29}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AppendReply) GetOff() int64 {
@@ -2709,7 +2754,7 @@ type RefreshRequest struct {
 
 func (x *RefreshRequest) Reset() {
 	*x = RefreshRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[30]
+	mi := &file_api_rpc_objcache_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2721,7 +2766,7 @@ func (x *RefreshRequest) String() string {
 func (*RefreshRequest) ProtoMessage() {}
 
 func (x *RefreshRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[30]
+	mi := &file_api_rpc_objcache_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2734,7 +2779,7 @@ func (x *RefreshRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshRequest.ProtoReflect.Descriptor instead.
 func (*RefreshRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{30}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RefreshRequest) GetIno() uint64 {
@@ -2753,7 +2798,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[31]
+	mi := &file_api_rpc_objcache_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2765,7 +2810,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[31]
+	mi := &file_api_rpc_objcache_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2778,7 +2823,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{31}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RenewRequest) GetOpens() map[uint64]uint32 {
@@ -2798,7 +2843,7 @@ type InspectRequest struct {
 
 func (x *InspectRequest) Reset() {
 	*x = InspectRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[32]
+	mi := &file_api_rpc_objcache_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2810,7 +2855,7 @@ func (x *InspectRequest) String() string {
 func (*InspectRequest) ProtoMessage() {}
 
 func (x *InspectRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[32]
+	mi := &file_api_rpc_objcache_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2823,7 +2868,7 @@ func (x *InspectRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectRequest.ProtoReflect.Descriptor instead.
 func (*InspectRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{32}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *InspectRequest) GetIno() uint64 {
@@ -2842,7 +2887,7 @@ type InspectReply struct {
 
 func (x *InspectReply) Reset() {
 	*x = InspectReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[33]
+	mi := &file_api_rpc_objcache_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2899,7 @@ func (x *InspectReply) String() string {
 func (*InspectReply) ProtoMessage() {}
 
 func (x *InspectReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[33]
+	mi := &file_api_rpc_objcache_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2912,7 @@ func (x *InspectReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InspectReply.ProtoReflect.Descriptor instead.
 func (*InspectReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{33}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *InspectReply) GetInode() []byte {
@@ -2889,7 +2934,7 @@ type PathRequest struct {
 
 func (x *PathRequest) Reset() {
 	*x = PathRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[34]
+	mi := &file_api_rpc_objcache_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2946,7 @@ func (x *PathRequest) String() string {
 func (*PathRequest) ProtoMessage() {}
 
 func (x *PathRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[34]
+	mi := &file_api_rpc_objcache_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +2959,7 @@ func (x *PathRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathRequest.ProtoReflect.Descriptor instead.
 func (*PathRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{34}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PathRequest) GetIno() uint64 {
@@ -2955,7 +3000,7 @@ type PathReply struct {
 
 func (x *PathReply) Reset() {
 	*x = PathReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[35]
+	mi := &file_api_rpc_objcache_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3012,7 @@ func (x *PathReply) String() string {
 func (*PathReply) ProtoMessage() {}
 
 func (x *PathReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[35]
+	mi := &file_api_rpc_objcache_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3025,7 @@ func (x *PathReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathReply.ProtoReflect.Descriptor instead.
 func (*PathReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{35}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PathReply) GetBucket() string {
@@ -3057,7 +3102,7 @@ type PersistRequest struct {
 
 func (x *PersistRequest) Reset() {
 	*x = PersistRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[36]
+	mi := &file_api_rpc_objcache_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3114,7 @@ func (x *PersistRequest) String() string {
 func (*PersistRequest) ProtoMessage() {}
 
 func (x *PersistRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[36]
+	mi := &file_api_rpc_objcache_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3127,7 @@ func (x *PersistRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PersistRequest.ProtoReflect.Descriptor instead.
 func (*PersistRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{36}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PersistRequest) GetIno() uint64 {
@@ -3108,7 +3153,7 @@ type PersistReply struct {
 
 func (x *PersistReply) Reset() {
 	*x = PersistReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[37]
+	mi := &file_api_rpc_objcache_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3120,7 +3165,7 @@ func (x *PersistReply) String() string {
 func (*PersistReply) ProtoMessage() {}
 
 func (x *PersistReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[37]
+	mi := &file_api_rpc_objcache_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3133,7 +3178,7 @@ func (x *PersistReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PersistReply.ProtoReflect.Descriptor instead.
 func (*PersistReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{37}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PersistReply) GetFiles() uint64 {
@@ -3164,7 +3209,7 @@ type UploadPartRequest struct {
 
 func (x *UploadPartRequest) Reset() {
 	*x = UploadPartRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[38]
+	mi := &file_api_rpc_objcache_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3176,7 +3221,7 @@ func (x *UploadPartRequest) String() string {
 func (*UploadPartRequest) ProtoMessage() {}
 
 func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[38]
+	mi := &file_api_rpc_objcache_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3189,7 +3234,7 @@ func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPartRequest.ProtoReflect.Descriptor instead.
 func (*UploadPartRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{38}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *UploadPartRequest) GetIno() uint64 {
@@ -3285,7 +3330,7 @@ type UploadPartReply struct {
 
 func (x *UploadPartReply) Reset() {
 	*x = UploadPartReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[39]
+	mi := &file_api_rpc_objcache_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3297,7 +3342,7 @@ func (x *UploadPartReply) String() string {
 func (*UploadPartReply) ProtoMessage() {}
 
 func (x *UploadPartReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[39]
+	mi := &file_api_rpc_objcache_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3310,7 +3355,7 @@ func (x *UploadPartReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPartReply.ProtoReflect.Descriptor instead.
 func (*UploadPartReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{39}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *UploadPartReply) GetEtag() string {
@@ -3332,7 +3377,7 @@ type WarmRequest struct {
 
 func (x *WarmRequest) Reset() {
 	*x = WarmRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[40]
+	mi := &file_api_rpc_objcache_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3344,7 +3389,7 @@ func (x *WarmRequest) String() string {
 func (*WarmRequest) ProtoMessage() {}
 
 func (x *WarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[40]
+	mi := &file_api_rpc_objcache_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3357,7 +3402,7 @@ func (x *WarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmRequest.ProtoReflect.Descriptor instead.
 func (*WarmRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{40}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WarmRequest) GetIno() uint64 {
@@ -3398,7 +3443,7 @@ type WorkRequest struct {
 
 func (x *WorkRequest) Reset() {
 	*x = WorkRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[41]
+	mi := &file_api_rpc_objcache_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3410,7 +3455,7 @@ func (x *WorkRequest) String() string {
 func (*WorkRequest) ProtoMessage() {}
 
 func (x *WorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[41]
+	mi := &file_api_rpc_objcache_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3423,7 +3468,7 @@ func (x *WorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
 func (*WorkRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{41}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WorkRequest) GetVerb() WorkRequest_Verb {
@@ -3454,7 +3499,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[42]
+	mi := &file_api_rpc_objcache_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3511,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[42]
+	mi := &file_api_rpc_objcache_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3524,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{42}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Progress) GetFilesDone() uint64 {
@@ -3534,7 +3579,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[43]
+	mi := &file_api_rpc_objcache_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3546,7 +3591,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[43]
+	mi := &file_api_rpc_objcache_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3559,7 +3604,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{43}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Problem) GetPath() string {
@@ -3595,7 +3640,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[44]
+	mi := &file_api_rpc_objcache_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3607,7 +3652,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[44]
+	mi := &file_api_rpc_objcache_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3620,7 +3665,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{44}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PrepareRequest) GetGroup() uint32 {
@@ -3710,7 +3755,7 @@ type PrepareReply struct {
 
 func (x *PrepareReply) Reset() {
 	*x = PrepareReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[45]
+	mi := &file_api_rpc_objcache_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3722,7 +3767,7 @@ func (x *PrepareReply) String() string {
 func (*PrepareReply) ProtoMessage() {}
 
 func (x *PrepareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[45]
+	mi := &file_api_rpc_objcache_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3735,7 +3780,7 @@ func (x *PrepareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareReply.ProtoReflect.Descriptor instead.
 func (*PrepareReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{45}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PrepareReply) GetFailure() *Failure {
@@ -3765,7 +3810,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[46]
+	mi := &file_api_rpc_objcache_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3777,7 +3822,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[46]
+	mi := &file_api_rpc_objcache_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3790,7 +3835,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{46}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DecideRequest) GetGroup() uint32 {
@@ -3837,7 +3882,7 @@ type DecideReply struct {
 
 func (x *DecideReply) Reset() {
 	*x = DecideReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[47]
+	mi := &file_api_rpc_objcache_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3849,7 +3894,7 @@ func (x *DecideReply) String() string {
 func (*DecideReply) ProtoMessage() {}
 
 func (x *DecideReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[47]
+	mi := &file_api_rpc_objcache_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3862,7 +3907,7 @@ func (x *DecideReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideReply.ProtoReflect.Descriptor instead.
 func (*DecideReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{47}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DecideReply) GetFailure() *Failure {
@@ -3885,7 +3930,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[48]
+	mi := &file_api_rpc_objcache_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3897,7 +3942,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[48]
+	mi := &file_api_rpc_objcache_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3910,7 +3955,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{48}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *QueryRequest) GetGroup() uint32 {
@@ -3957,7 +4002,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[49]
+	mi := &file_api_rpc_objcache_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +4014,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[49]
+	mi := &file_api_rpc_objcache_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +4027,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{49}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *QueryReply) GetOutcome() QueryReply_Outcome {
@@ -4023,7 +4068,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[50]
+	mi := &file_api_rpc_objcache_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4035,7 +4080,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[50]
+	mi := &file_api_rpc_objcache_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4048,7 +4093,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{50}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Step) GetStep() isStep_Step {
@@ -4356,7 +4401,7 @@ type StepResult struct {
 
 func (x *StepResult) Reset() {
 	*x = StepResult{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[51]
+	mi := &file_api_rpc_objcache_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4413,7 @@ func (x *StepResult) String() string {
 func (*StepResult) ProtoMessage() {}
 
 func (x *StepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[51]
+	mi := &file_api_rpc_objcache_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4426,7 @@ func (x *StepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepResult.ProtoReflect.Descriptor instead.
 func (*StepResult) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{51}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StepResult) GetValue() []byte {
@@ -4408,7 +4453,7 @@ type AddEntry struct {
 
 func (x *AddEntry) Reset() {
 	*x = AddEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[52]
+	mi := &file_api_rpc_objcache_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4420,7 +4465,7 @@ func (x *AddEntry) String() string {
 func (*AddEntry) ProtoMessage() {}
 
 func (x *AddEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[52]
+	mi := &file_api_rpc_objcache_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4433,7 +4478,7 @@ func (x *AddEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEntry.ProtoReflect.Descriptor instead.
 func (*AddEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{52}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AddEntry) GetDir() uint64 {
@@ -4504,7 +4549,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[53]
+	mi := &file_api_rpc_objcache_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4516,7 +4561,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[53]
+	mi := &file_api_rpc_objcache_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4529,7 +4574,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{53}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Debt) GetIno() uint64 {
@@ -4573,7 +4618,7 @@ type RemoveEntry struct {
 
 func (x *RemoveEntry) Reset() {
 	*x = RemoveEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[54]
+	mi := &file_api_rpc_objcache_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4630,7 @@ func (x *RemoveEntry) String() string {
 func (*RemoveEntry) ProtoMessage() {}
 
 func (x *RemoveEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[54]
+	mi := &file_api_rpc_objcache_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4643,7 @@ func (x *RemoveEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntry.ProtoReflect.Descriptor instead.
 func (*RemoveEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{54}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *RemoveEntry) GetDir() uint64 {
@@ -4645,7 +4690,7 @@ type PutInode struct {
 
 func (x *PutInode) Reset() {
 	*x = PutInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[55]
+	mi := &file_api_rpc_objcache_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4657,7 +4702,7 @@ func (x *PutInode) String() string {
 func (*PutInode) ProtoMessage() {}
 
 func (x *PutInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[55]
+	mi := &file_api_rpc_objcache_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4670,7 +4715,7 @@ func (x *PutInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutInode.ProtoReflect.Descriptor instead.
 func (*PutInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{55}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *PutInode) GetInode() []byte {
@@ -4697,7 +4742,7 @@ type Relink struct {
 
 func (x *Relink) Reset() {
 	*x = Relink{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[56]
+	mi := &file_api_rpc_objcache_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4709,7 +4754,7 @@ func (x *Relink) String() string {
 func (*Relink) ProtoMessage() {}
 
 func (x *Relink) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[56]
+	mi := &file_api_rpc_objcache_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4722,7 +4767,7 @@ func (x *Relink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relink.ProtoReflect.Descriptor instead.
 func (*Relink) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{56}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Relink) GetIno() uint64 {
@@ -4792,7 +4837,7 @@ type KillDir struct {
 
 func (x *KillDir) Reset() {
 	*x = KillDir{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[57]
+	mi := &file_api_rpc_objcache_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4804,7 +4849,7 @@ func (x *KillDir) String() string {
 func (*KillDir) ProtoMessage() {}
 
 func (x *KillDir) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[57]
+	mi := &file_api_rpc_objcache_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4817,7 +4862,7 @@ func (x *KillDir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillDir.ProtoReflect.Descriptor instead.
 func (*KillDir) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{57}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *KillDir) GetIno() uint64 {
@@ -4845,7 +4890,7 @@ type SetInode struct {
 
 func (x *SetInode) Reset() {
 	*x = SetInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[58]
+	mi := &file_api_rpc_objcache_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4857,7 +4902,7 @@ func (x *SetInode) String() string {
 func (*SetInode) ProtoMessage() {}
 
 func (x *SetInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[58]
+	mi := &file_api_rpc_objcache_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4870,7 +4915,7 @@ func (x *SetInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInode.ProtoReflect.Descriptor instead.
 func (*SetInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{58}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetInode) GetIno() uint64 {
@@ -4910,7 +4955,7 @@ type FlushInode struct {
 
 func (x *FlushInode) Reset() {
 	*x = FlushInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[59]
+	mi := &file_api_rpc_objcache_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4922,7 +4967,7 @@ func (x *FlushInode) String() string {
 func (*FlushInode) ProtoMessage() {}
 
 func (x *FlushInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[59]
+	mi := &file_api_rpc_objcache_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4935,7 +4980,7 @@ func (x *FlushInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushInode.ProtoReflect.Descriptor instead.
 func (*FlushInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{59}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FlushInode) GetIno() uint64 {
@@ -5011,7 +5056,7 @@ type CommitChunk struct {
 
 func (x *CommitChunk) Reset() {
 	*x = CommitChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[60]
+	mi := &file_api_rpc_objcache_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5023,7 +5068,7 @@ func (x *CommitChunk) String() string {
 func (*CommitChunk) ProtoMessage() {}
 
 func (x *CommitChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[60]
+	mi := &file_api_rpc_objcache_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5036,7 +5081,7 @@ func (x *CommitChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitChunk.ProtoReflect.Descriptor instead.
 func (*CommitChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{60}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *CommitChunk) GetIno() uint64 {
@@ -5116,7 +5161,7 @@ type CutChunks struct {
 
 func (x *CutChunks) Reset() {
 	*x = CutChunks{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[61]
+	mi := &file_api_rpc_objcache_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5128,7 +5173,7 @@ func (x *CutChunks) String() string {
 func (*CutChunks) ProtoMessage() {}
 
 func (x *CutChunks) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[61]
+	mi := &file_api_rpc_objcache_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5141,7 +5186,7 @@ func (x *CutChunks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutChunks.ProtoReflect.Descriptor instead.
 func (*CutChunks) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{61}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *CutChunks) GetIno() uint64 {
@@ -5190,7 +5235,7 @@ type BeginPersist struct {
 
 func (x *BeginPersist) Reset() {
 	*x = BeginPersist{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[62]
+	mi := &file_api_rpc_objcache_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5202,7 +5247,7 @@ func (x *BeginPersist) String() string {
 func (*BeginPersist) ProtoMessage() {}
 
 func (x *BeginPersist) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[62]
+	mi := &file_api_rpc_objcache_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5215,7 +5260,7 @@ func (x *BeginPersist) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginPersist.ProtoReflect.Descriptor instead.
 func (*BeginPersist) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{62}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BeginPersist) GetIno() uint64 {
@@ -5250,7 +5295,7 @@ type PinChunk struct {
 
 func (x *PinChunk) Reset() {
 	*x = PinChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[63]
+	mi := &file_api_rpc_objcache_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5262,7 +5307,7 @@ func (x *PinChunk) String() string {
 func (*PinChunk) ProtoMessage() {}
 
 func (x *PinChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[63]
+	mi := &file_api_rpc_objcache_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5275,7 +5320,7 @@ func (x *PinChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinChunk.ProtoReflect.Descriptor instead.
 func (*PinChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{63}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PinChunk) GetIno() uint64 {
@@ -5319,7 +5364,7 @@ type EndPersist struct {
 
 func (x *EndPersist) Reset() {
 	*x = EndPersist{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[64]
+	mi := &file_api_rpc_objcache_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5331,7 +5376,7 @@ func (x *EndPersist) String() string {
 func (*EndPersist) ProtoMessage() {}
 
 func (x *EndPersist) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[64]
+	mi := &file_api_rpc_objcache_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5344,7 +5389,7 @@ func (x *EndPersist) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndPersist.ProtoReflect.Descriptor instead.
 func (*EndPersist) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{64}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *EndPersist) GetIno() uint64 {
@@ -5445,7 +5490,7 @@ type UnpinChunk struct {
 
 func (x *UnpinChunk) Reset() {
 	*x = UnpinChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[65]
+	mi := &file_api_rpc_objcache_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5457,7 +5502,7 @@ func (x *UnpinChunk) String() string {
 func (*UnpinChunk) ProtoMessage() {}
 
 func (x *UnpinChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[65]
+	mi := &file_api_rpc_objcache_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5470,7 +5515,7 @@ func (x *UnpinChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinChunk.ProtoReflect.Descriptor instead.
 func (*UnpinChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{65}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *UnpinChunk) GetIno() uint64 {
@@ -5533,7 +5578,7 @@ type SettleEntry struct {
 
 func (x *SettleEntry) Reset() {
 	*x = SettleEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[66]
+	mi := &file_api_rpc_objcache_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5545,7 +5590,7 @@ func (x *SettleEntry) String() string {
 func (*SettleEntry) ProtoMessage() {}
 
 func (x *SettleEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[66]
+	mi := &file_api_rpc_objcache_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5558,7 +5603,7 @@ func (x *SettleEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleEntry.ProtoReflect.Descriptor instead.
 func (*SettleEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{66}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *SettleEntry) GetDir() uint64 {
@@ -5636,7 +5681,7 @@ type ClaimEntry struct {
 
 func (x *ClaimEntry) Reset() {
 	*x = ClaimEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[67]
+	mi := &file_api_rpc_objcache_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5648,7 +5693,7 @@ func (x *ClaimEntry) String() string {
 func (*ClaimEntry) ProtoMessage() {}
 
 func (x *ClaimEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[67]
+	mi := &file_api_rpc_objcache_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5661,7 +5706,7 @@ func (x *ClaimEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimEntry.ProtoReflect.Descriptor instead.
 func (*ClaimEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{67}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ClaimEntry) GetDir() uint64 {
@@ -5701,7 +5746,7 @@ type MergePage struct {
 
 func (x *MergePage) Reset() {
 	*x = MergePage{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[68]
+	mi := &file_api_rpc_objcache_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5713,7 +5758,7 @@ func (x *MergePage) String() string {
 func (*MergePage) ProtoMessage() {}
 
 func (x *MergePage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[68]
+	mi := &file_api_rpc_objcache_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5726,7 +5771,7 @@ func (x *MergePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePage.ProtoReflect.Descriptor instead.
 func (*MergePage) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{68}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *MergePage) GetDir() uint64 {
@@ -5801,7 +5846,7 @@ type Listed struct {
 
 func (x *Listed) Reset() {
 	*x = Listed{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[69]
+	mi := &file_api_rpc_objcache_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5813,7 +5858,7 @@ func (x *Listed) String() string {
 func (*Listed) ProtoMessage() {}
 
 func (x *Listed) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[69]
+	mi := &file_api_rpc_objcache_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5826,7 +5871,7 @@ func (x *Listed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listed.ProtoReflect.Descriptor instead.
 func (*Listed) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{69}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Listed) GetName() string {
@@ -5898,7 +5943,7 @@ type RefreshBase struct {
 
 func (x *RefreshBase) Reset() {
 	*x = RefreshBase{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[70]
+	mi := &file_api_rpc_objcache_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5910,7 +5955,7 @@ func (x *RefreshBase) String() string {
 func (*RefreshBase) ProtoMessage() {}
 
 func (x *RefreshBase) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[70]
+	mi := &file_api_rpc_objcache_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5923,7 +5968,7 @@ func (x *RefreshBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshBase.ProtoReflect.Descriptor instead.
 func (*RefreshBase) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{70}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RefreshBase) GetIno() uint64 {
@@ -5970,7 +6015,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[71]
+	mi := &file_api_rpc_objcache_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5982,7 +6027,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[71]
+	mi := &file_api_rpc_objcache_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5995,7 +6040,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{71}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Forget) GetIno() uint64 {
@@ -6017,7 +6062,7 @@ type CheckParent struct {
 
 func (x *CheckParent) Reset() {
 	*x = CheckParent{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[72]
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6029,7 +6074,7 @@ func (x *CheckParent) String() string {
 func (*CheckParent) ProtoMessage() {}
 
 func (x *CheckParent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[72]
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6042,7 +6087,7 @@ func (x *CheckParent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckParent.ProtoReflect.Descriptor instead.
 func (*CheckParent) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{72}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *CheckParent) GetIno() uint64 {
@@ -6074,7 +6119,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6086,7 +6131,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6099,7 +6144,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
 }
 
 type Member struct {
@@ -6114,7 +6159,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6126,7 +6171,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6139,7 +6184,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -6183,7 +6228,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6195,7 +6240,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6208,7 +6253,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -6254,7 +6299,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6266,7 +6311,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6279,7 +6324,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
 }
 
 type StatusReply struct {
@@ -6306,7 +6351,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6318,7 +6363,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6331,7 +6376,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6462,7 +6507,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6474,7 +6519,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6487,7 +6532,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -6558,7 +6603,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"view_epoch\x18\x04 \x01(\x04R\tviewEpoch\x12!\n" +
 	"\fview_version\x18\x05 \x01(\x04R\vviewVersion\x12\x14\n" +
-	"\x05start\x18\x06 \x01(\x03R\x05start\"\xb4\n" +
+	"\x05start\x18\x06 \x01(\x03R\x05start\"\xeb\n" +
 	"\n" +
 	"\aRequest\x12/\n" +
 	"\x06header\x18\x01 \x01(\v2\x17.objcache.rpc.v1.HeaderR\x06header\x128\n" +
@@ -6585,7 +6630,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vupload_part\x18\x1d \x01(\v2\".objcache.rpc.v1.UploadPartRequestH\x00R\n" +
 	"uploadPart\x122\n" +
 	"\x04warm\x18\x1f \x01(\v2\x1c.objcache.rpc.v1.WarmRequestH\x00R\x04warm\x122\n" +
-	"\x04path\x18  \x01(\v2\x1c.objcache.rpc.v1.PathRequestH\x00R\x04pathB\x04\n" +
+	"\x04path\x18  \x01(\v2\x1c.objcache.rpc.v1.PathRequestH\x00R\x04path\x125\n" +
+	"\x05hurry\x18! \x01(\v2\x1d.objcache.rpc.v1.HurryRequestH\x00R\x05hurryB\x04\n" +
 	"\x02op\"\xa3\x05\n" +
 	"\x05Reply\x122\n" +
 	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\x120\n" +
@@ -6705,10 +6751,13 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05value\x18\x01 \x01(\fR\x05value\x12\x14\n" +
 	"\x05names\x18\x02 \x03(\tR\x05names\"\x1f\n" +
 	"\vOpenRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"8\n" +
-	"\x0eReleaseRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"\x87\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x0e\n" +
+	"\fHurryRequest\"\x9c\x01\n" +
+	"\x0eReleaseRequest\x12C\n" +
+	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x1a9\n" +
+	"\vClosedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01J\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"\x87\x01\n" +
 	"\vReadRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x18\n" +
@@ -7118,7 +7167,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -7143,66 +7192,68 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*XattrRequest)(nil),      // 20: objcache.rpc.v1.XattrRequest
 	(*XattrReply)(nil),        // 21: objcache.rpc.v1.XattrReply
 	(*OpenRequest)(nil),       // 22: objcache.rpc.v1.OpenRequest
-	(*ReleaseRequest)(nil),    // 23: objcache.rpc.v1.ReleaseRequest
-	(*ReadRequest)(nil),       // 24: objcache.rpc.v1.ReadRequest
-	(*ReadReply)(nil),         // 25: objcache.rpc.v1.ReadReply
-	(*StageRequest)(nil),      // 26: objcache.rpc.v1.StageRequest
-	(*StageReply)(nil),        // 27: objcache.rpc.v1.StageReply
-	(*FlushRequest)(nil),      // 28: objcache.rpc.v1.FlushRequest
-	(*StagedChunk)(nil),       // 29: objcache.rpc.v1.StagedChunk
-	(*Inline)(nil),            // 30: objcache.rpc.v1.Inline
-	(*AppendRequest)(nil),     // 31: objcache.rpc.v1.AppendRequest
-	(*AppendReply)(nil),       // 32: objcache.rpc.v1.AppendReply
-	(*RefreshRequest)(nil),    // 33: objcache.rpc.v1.RefreshRequest
-	(*RenewRequest)(nil),      // 34: objcache.rpc.v1.RenewRequest
-	(*InspectRequest)(nil),    // 35: objcache.rpc.v1.InspectRequest
-	(*InspectReply)(nil),      // 36: objcache.rpc.v1.InspectReply
-	(*PathRequest)(nil),       // 37: objcache.rpc.v1.PathRequest
-	(*PathReply)(nil),         // 38: objcache.rpc.v1.PathReply
-	(*PersistRequest)(nil),    // 39: objcache.rpc.v1.PersistRequest
-	(*PersistReply)(nil),      // 40: objcache.rpc.v1.PersistReply
-	(*UploadPartRequest)(nil), // 41: objcache.rpc.v1.UploadPartRequest
-	(*UploadPartReply)(nil),   // 42: objcache.rpc.v1.UploadPartReply
-	(*WarmRequest)(nil),       // 43: objcache.rpc.v1.WarmRequest
-	(*WorkRequest)(nil),       // 44: objcache.rpc.v1.WorkRequest
-	(*Progress)(nil),          // 45: objcache.rpc.v1.Progress
-	(*Problem)(nil),           // 46: objcache.rpc.v1.Problem
-	(*PrepareRequest)(nil),    // 47: objcache.rpc.v1.PrepareRequest
-	(*PrepareReply)(nil),      // 48: objcache.rpc.v1.PrepareReply
-	(*DecideRequest)(nil),     // 49: objcache.rpc.v1.DecideRequest
-	(*DecideReply)(nil),       // 50: objcache.rpc.v1.DecideReply
-	(*QueryRequest)(nil),      // 51: objcache.rpc.v1.QueryRequest
-	(*QueryReply)(nil),        // 52: objcache.rpc.v1.QueryReply
-	(*Step)(nil),              // 53: objcache.rpc.v1.Step
-	(*StepResult)(nil),        // 54: objcache.rpc.v1.StepResult
-	(*AddEntry)(nil),          // 55: objcache.rpc.v1.AddEntry
-	(*Debt)(nil),              // 56: objcache.rpc.v1.Debt
-	(*RemoveEntry)(nil),       // 57: objcache.rpc.v1.RemoveEntry
-	(*PutInode)(nil),          // 58: objcache.rpc.v1.PutInode
-	(*Relink)(nil),            // 59: objcache.rpc.v1.Relink
-	(*KillDir)(nil),           // 60: objcache.rpc.v1.KillDir
-	(*SetInode)(nil),          // 61: objcache.rpc.v1.SetInode
-	(*FlushInode)(nil),        // 62: objcache.rpc.v1.FlushInode
-	(*CommitChunk)(nil),       // 63: objcache.rpc.v1.CommitChunk
-	(*CutChunks)(nil),         // 64: objcache.rpc.v1.CutChunks
-	(*BeginPersist)(nil),      // 65: objcache.rpc.v1.BeginPersist
-	(*PinChunk)(nil),          // 66: objcache.rpc.v1.PinChunk
-	(*EndPersist)(nil),        // 67: objcache.rpc.v1.EndPersist
-	(*UnpinChunk)(nil),        // 68: objcache.rpc.v1.UnpinChunk
-	(*SettleEntry)(nil),       // 69: objcache.rpc.v1.SettleEntry
-	(*ClaimEntry)(nil),        // 70: objcache.rpc.v1.ClaimEntry
-	(*MergePage)(nil),         // 71: objcache.rpc.v1.MergePage
-	(*Listed)(nil),            // 72: objcache.rpc.v1.Listed
-	(*RefreshBase)(nil),       // 73: objcache.rpc.v1.RefreshBase
-	(*Forget)(nil),            // 74: objcache.rpc.v1.Forget
-	(*CheckParent)(nil),       // 75: objcache.rpc.v1.CheckParent
-	(*ViewRequest)(nil),       // 76: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 77: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 78: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 79: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 80: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 81: objcache.rpc.v1.BucketStatus
-	nil,                       // 82: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*HurryRequest)(nil),      // 23: objcache.rpc.v1.HurryRequest
+	(*ReleaseRequest)(nil),    // 24: objcache.rpc.v1.ReleaseRequest
+	(*ReadRequest)(nil),       // 25: objcache.rpc.v1.ReadRequest
+	(*ReadReply)(nil),         // 26: objcache.rpc.v1.ReadReply
+	(*StageRequest)(nil),      // 27: objcache.rpc.v1.StageRequest
+	(*StageReply)(nil),        // 28: objcache.rpc.v1.StageReply
+	(*FlushRequest)(nil),      // 29: objcache.rpc.v1.FlushRequest
+	(*StagedChunk)(nil),       // 30: objcache.rpc.v1.StagedChunk
+	(*Inline)(nil),            // 31: objcache.rpc.v1.Inline
+	(*AppendRequest)(nil),     // 32: objcache.rpc.v1.AppendRequest
+	(*AppendReply)(nil),       // 33: objcache.rpc.v1.AppendReply
+	(*RefreshRequest)(nil),    // 34: objcache.rpc.v1.RefreshRequest
+	(*RenewRequest)(nil),      // 35: objcache.rpc.v1.RenewRequest
+	(*InspectRequest)(nil),    // 36: objcache.rpc.v1.InspectRequest
+	(*InspectReply)(nil),      // 37: objcache.rpc.v1.InspectReply
+	(*PathRequest)(nil),       // 38: objcache.rpc.v1.PathRequest
+	(*PathReply)(nil),         // 39: objcache.rpc.v1.PathReply
+	(*PersistRequest)(nil),    // 40: objcache.rpc.v1.PersistRequest
+	(*PersistReply)(nil),      // 41: objcache.rpc.v1.PersistReply
+	(*UploadPartRequest)(nil), // 42: objcache.rpc.v1.UploadPartRequest
+	(*UploadPartReply)(nil),   // 43: objcache.rpc.v1.UploadPartReply
+	(*WarmRequest)(nil),       // 44: objcache.rpc.v1.WarmRequest
+	(*WorkRequest)(nil),       // 45: objcache.rpc.v1.WorkRequest
+	(*Progress)(nil),          // 46: objcache.rpc.v1.Progress
+	(*Problem)(nil),           // 47: objcache.rpc.v1.Problem
+	(*PrepareRequest)(nil),    // 48: objcache.rpc.v1.PrepareRequest
+	(*PrepareReply)(nil),      // 49: objcache.rpc.v1.PrepareReply
+	(*DecideRequest)(nil),     // 50: objcache.rpc.v1.DecideRequest
+	(*DecideReply)(nil),       // 51: objcache.rpc.v1.DecideReply
+	(*QueryRequest)(nil),      // 52: objcache.rpc.v1.QueryRequest
+	(*QueryReply)(nil),        // 53: objcache.rpc.v1.QueryReply
+	(*Step)(nil),              // 54: objcache.rpc.v1.Step
+	(*StepResult)(nil),        // 55: objcache.rpc.v1.StepResult
+	(*AddEntry)(nil),          // 56: objcache.rpc.v1.AddEntry
+	(*Debt)(nil),              // 57: objcache.rpc.v1.Debt
+	(*RemoveEntry)(nil),       // 58: objcache.rpc.v1.RemoveEntry
+	(*PutInode)(nil),          // 59: objcache.rpc.v1.PutInode
+	(*Relink)(nil),            // 60: objcache.rpc.v1.Relink
+	(*KillDir)(nil),           // 61: objcache.rpc.v1.KillDir
+	(*SetInode)(nil),          // 62: objcache.rpc.v1.SetInode
+	(*FlushInode)(nil),        // 63: objcache.rpc.v1.FlushInode
+	(*CommitChunk)(nil),       // 64: objcache.rpc.v1.CommitChunk
+	(*CutChunks)(nil),         // 65: objcache.rpc.v1.CutChunks
+	(*BeginPersist)(nil),      // 66: objcache.rpc.v1.BeginPersist
+	(*PinChunk)(nil),          // 67: objcache.rpc.v1.PinChunk
+	(*EndPersist)(nil),        // 68: objcache.rpc.v1.EndPersist
+	(*UnpinChunk)(nil),        // 69: objcache.rpc.v1.UnpinChunk
+	(*SettleEntry)(nil),       // 70: objcache.rpc.v1.SettleEntry
+	(*ClaimEntry)(nil),        // 71: objcache.rpc.v1.ClaimEntry
+	(*MergePage)(nil),         // 72: objcache.rpc.v1.MergePage
+	(*Listed)(nil),            // 73: objcache.rpc.v1.Listed
+	(*RefreshBase)(nil),       // 74: objcache.rpc.v1.RefreshBase
+	(*Forget)(nil),            // 75: objcache.rpc.v1.Forget
+	(*CheckParent)(nil),       // 76: objcache.rpc.v1.CheckParent
+	(*ViewRequest)(nil),       // 77: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 78: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 79: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 80: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 81: objcache.rpc.v1.StatusReply
+	(*BucketStatus)(nil),      // 82: objcache.rpc.v1.BucketStatus
+	nil,                       // 83: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 84: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	3,  // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -7216,92 +7267,94 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	19, // 8: objcache.rpc.v1.Request.link:type_name -> objcache.rpc.v1.LinkRequest
 	20, // 9: objcache.rpc.v1.Request.xattr:type_name -> objcache.rpc.v1.XattrRequest
 	22, // 10: objcache.rpc.v1.Request.open:type_name -> objcache.rpc.v1.OpenRequest
-	23, // 11: objcache.rpc.v1.Request.release:type_name -> objcache.rpc.v1.ReleaseRequest
-	24, // 12: objcache.rpc.v1.Request.read:type_name -> objcache.rpc.v1.ReadRequest
-	26, // 13: objcache.rpc.v1.Request.stage:type_name -> objcache.rpc.v1.StageRequest
-	28, // 14: objcache.rpc.v1.Request.flush:type_name -> objcache.rpc.v1.FlushRequest
-	31, // 15: objcache.rpc.v1.Request.append:type_name -> objcache.rpc.v1.AppendRequest
-	33, // 16: objcache.rpc.v1.Request.refresh:type_name -> objcache.rpc.v1.RefreshRequest
-	34, // 17: objcache.rpc.v1.Request.renew:type_name -> objcache.rpc.v1.RenewRequest
-	35, // 18: objcache.rpc.v1.Request.inspect:type_name -> objcache.rpc.v1.InspectRequest
-	39, // 19: objcache.rpc.v1.Request.persist:type_name -> objcache.rpc.v1.PersistRequest
-	41, // 20: objcache.rpc.v1.Request.upload_part:type_name -> objcache.rpc.v1.UploadPartRequest
-	43, // 21: objcache.rpc.v1.Request.warm:type_name -> objcache.rpc.v1.WarmRequest
-	37, // 22: objcache.rpc.v1.Request.path:type_name -> objcache.rpc.v1.PathRequest
-	7,  // 23: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
-	9,  // 24: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
-	13, // 25: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
-	21, // 26: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
-	25, // 27: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
-	27, // 28: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
-	32, // 29: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
-	6,  // 30: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
-	36, // 31: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
-	40, // 32: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
-	42, // 33: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
-	38, // 34: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
-	8,  // 35: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
-	8,  // 36: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
-	12, // 37: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
-	0,  // 38: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	29, // 39: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
-	30, // 40: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
-	8,  // 41: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	82, // 42: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
-	1,  // 43: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
-	46, // 44: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
-	53, // 45: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
-	7,  // 46: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
-	54, // 47: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
-	7,  // 48: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
-	2,  // 49: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
-	55, // 50: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
-	57, // 51: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
-	58, // 52: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
-	59, // 53: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
-	60, // 54: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
-	61, // 55: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
-	62, // 56: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
-	63, // 57: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
-	64, // 58: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
-	65, // 59: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
-	66, // 60: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
-	67, // 61: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
-	68, // 62: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
-	69, // 63: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	70, // 64: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
-	71, // 65: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	73, // 66: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	74, // 67: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	75, // 68: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	56, // 69: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	56, // 70: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	15, // 71: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	20, // 72: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	30, // 73: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	72, // 74: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	77, // 75: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	81, // 76: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	46, // 77: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	4,  // 78: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	44, // 79: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	47, // 80: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	49, // 81: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	51, // 82: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	79, // 83: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	76, // 84: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	5,  // 85: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	45, // 86: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	48, // 87: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	50, // 88: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	52, // 89: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	80, // 90: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	78, // 91: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	85, // [85:92] is the sub-list for method output_type
-	78, // [78:85] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	24, // 11: objcache.rpc.v1.Request.release:type_name -> objcache.rpc.v1.ReleaseRequest
+	25, // 12: objcache.rpc.v1.Request.read:type_name -> objcache.rpc.v1.ReadRequest
+	27, // 13: objcache.rpc.v1.Request.stage:type_name -> objcache.rpc.v1.StageRequest
+	29, // 14: objcache.rpc.v1.Request.flush:type_name -> objcache.rpc.v1.FlushRequest
+	32, // 15: objcache.rpc.v1.Request.append:type_name -> objcache.rpc.v1.AppendRequest
+	34, // 16: objcache.rpc.v1.Request.refresh:type_name -> objcache.rpc.v1.RefreshRequest
+	35, // 17: objcache.rpc.v1.Request.renew:type_name -> objcache.rpc.v1.RenewRequest
+	36, // 18: objcache.rpc.v1.Request.inspect:type_name -> objcache.rpc.v1.InspectRequest
+	40, // 19: objcache.rpc.v1.Request.persist:type_name -> objcache.rpc.v1.PersistRequest
+	42, // 20: objcache.rpc.v1.Request.upload_part:type_name -> objcache.rpc.v1.UploadPartRequest
+	44, // 21: objcache.rpc.v1.Request.warm:type_name -> objcache.rpc.v1.WarmRequest
+	38, // 22: objcache.rpc.v1.Request.path:type_name -> objcache.rpc.v1.PathRequest
+	23, // 23: objcache.rpc.v1.Request.hurry:type_name -> objcache.rpc.v1.HurryRequest
+	7,  // 24: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
+	9,  // 25: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
+	13, // 26: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
+	21, // 27: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
+	26, // 28: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
+	28, // 29: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
+	33, // 30: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
+	6,  // 31: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
+	37, // 32: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
+	41, // 33: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
+	43, // 34: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
+	39, // 35: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
+	8,  // 36: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
+	8,  // 37: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
+	12, // 38: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
+	0,  // 39: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
+	83, // 40: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	30, // 41: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
+	31, // 42: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
+	8,  // 43: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
+	84, // 44: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	1,  // 45: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
+	47, // 46: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
+	54, // 47: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
+	7,  // 48: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
+	55, // 49: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
+	7,  // 50: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
+	2,  // 51: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
+	56, // 52: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
+	58, // 53: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
+	59, // 54: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
+	60, // 55: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
+	61, // 56: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
+	62, // 57: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
+	63, // 58: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
+	64, // 59: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
+	65, // 60: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
+	66, // 61: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
+	67, // 62: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
+	68, // 63: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
+	69, // 64: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
+	70, // 65: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
+	71, // 66: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	72, // 67: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	74, // 68: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	75, // 69: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	76, // 70: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	57, // 71: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	57, // 72: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	15, // 73: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	20, // 74: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	31, // 75: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73, // 76: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	78, // 77: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	82, // 78: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	47, // 79: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	4,  // 80: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	45, // 81: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	48, // 82: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	50, // 83: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	52, // 84: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	80, // 85: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	77, // 86: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	5,  // 87: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	46, // 88: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	49, // 89: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	51, // 90: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	53, // 91: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	81, // 92: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	79, // 93: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	87, // [87:94] is the sub-list for method output_type
+	80, // [80:87] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -7332,6 +7385,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Request_UploadPart)(nil),
 		(*Request_Warm)(nil),
 		(*Request_Path)(nil),
+		(*Request_Hurry)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[2].OneofWrappers = []any{
 		(*Reply_Attr)(nil),
@@ -7347,7 +7401,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Reply_Path)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[12].OneofWrappers = []any{}
-	file_api_rpc_objcache_proto_msgTypes[50].OneofWrappers = []any{
+	file_api_rpc_objcache_proto_msgTypes[51].OneofWrappers = []any{
 		(*Step_AddEntry)(nil),
 		(*Step_RemoveEntry)(nil),
 		(*Step_PutInode)(nil),
@@ -7374,7 +7428,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   80,
+			NumMessages:   82,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -3,6 +3,7 @@ package cache
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"github.com/objcache/objcache/test/wait"
 	"log/slog"
 	"math/rand/v2"
@@ -86,8 +87,7 @@ func TestFile_ReadsWhatWasFilledAndWrittenWhateverTheOrder(t *testing.T) {
 	for round := range 30 {
 		s, _ := open(t, t.TempDir(), 1<<30)
 		base := noise(int(r.Int64N(5*BlockSize)), uint64(round))
-		f, err := s.Create(7, 1, int64(len(base)))
-		must(t, err)
+		f := s.Create(7, 1, int64(len(base)))
 		want := append([]byte(nil), base...)
 		for range 40 {
 			switch r.IntN(4) {
@@ -140,11 +140,10 @@ func verify(t *testing.T, f *File, want, base []byte) {
 
 func TestFile_RottenCleanBlockIsFoundAndDropped(t *testing.T) {
 	s, _ := open(t, t.TempDir(), 1<<30)
-	f, err := s.Create(7, 1, 3*BlockSize)
-	must(t, err)
+	f := s.Create(7, 1, 3*BlockSize)
 	defer s.Release(f)
 	must(t, f.Fill(1, 0, noise(3*BlockSize, 1)))
-	_, err = f.os.WriteAt([]byte{0xff, 0xfe}, BlockSize+5)
+	_, err := f.disk.WriteAt([]byte{0xff, 0xfe}, BlockSize+5)
 	must(t, err)
 	if _, err := f.ReadAt(make([]byte, 10), BlockSize+100); !errors.Is(err, objcache.Corrupt) {
 		t.Errorf("read of a rotten block: %v", err)
@@ -159,8 +158,7 @@ func TestFile_RottenCleanBlockIsFoundAndDropped(t *testing.T) {
 
 func TestFile_BytesOfAnotherVersionAreNotFilledIn(t *testing.T) {
 	s, _ := open(t, t.TempDir(), 1<<30)
-	f, err := s.Create(7, 2, BlockSize)
-	must(t, err)
+	f := s.Create(7, 2, BlockSize)
 	defer s.Release(f)
 	must(t, f.Fill(1, 0, noise(BlockSize, 1)))
 	if f.Complete() {
@@ -171,8 +169,7 @@ func TestFile_BytesOfAnotherVersionAreNotFilledIn(t *testing.T) {
 func TestStore_EvictsTheFileUsedLongestAgoButNoneThatIsHeldOrDirty(t *testing.T) {
 	s, _ := open(t, t.TempDir(), 10*BlockSize)
 	fill := func(ino objcache.Ino, keep bool) *File {
-		f, err := s.Create(ino, 1, 4*BlockSize)
-		must(t, err)
+		f := s.Create(ino, 1, 4*BlockSize)
 		must(t, f.Fill(1, 0, noise(4*BlockSize, uint64(ino))))
 		if !keep {
 			s.Release(f)
@@ -201,15 +198,12 @@ func TestStore_EvictsTheFileUsedLongestAgoButNoneThatIsHeldOrDirty(t *testing.T)
 func TestOpen_ReturnsWhatWasNotCommittedAndNothingElse(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir, 1<<30)
-	clean, err := s.Create(1, 1, BlockSize)
-	must(t, err)
+	clean := s.Create(1, 1, BlockSize)
 	must(t, clean.Fill(1, 0, noise(BlockSize, 1)))
-	committed, err := s.Create(2, 1, 0)
-	must(t, err)
+	committed := s.Create(2, 1, 0)
 	must(t, committed.Write([]byte("done"), 0, aTime))
 	committed.Commit(2, 4)
-	dirty, err := s.Create(3, 9, 50)
-	must(t, err)
+	dirty := s.Create(3, 9, 50)
 	dirty.SetPlace(1, "name")
 	want := make([]byte, 2000*20)
 	for i := range 2000 { // far more ranges than a fresh sidecar holds
@@ -246,6 +240,65 @@ func TestOpen_ReturnsWhatWasNotCommittedAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestOpen_WritesInSharedSidecarsOutliveTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir, 1<<30)
+	const files = 3 * slotsOfFile / 2
+	want := map[objcache.Ino][]byte{}
+	for round := range 3 { // slots are used again and again
+		for i := range files {
+			ino := objcache.Ino(round*files + i + 1)
+			f := s.Create(ino, 1, 0)
+			f.SetPlace(1, fmt.Sprint("name-", ino))
+			p := noise(100, uint64(ino))
+			must(t, f.Write(p, 10, aTime))
+			if round == 2 && i%3 == 0 { // these are killed before their flush
+				want[ino] = p
+				continue
+			}
+			f.Commit(2, 110)
+			s.Release(f)
+		}
+	}
+	if shared, err := filepath.Glob(filepath.Join(dir, "files", "*"+slotsSuffix)); err != nil || len(shared) != 1 {
+		t.Errorf("%d files of slots (%v): committed files have not given theirs back", len(shared), err)
+	}
+	must(t, s.lock.Close())
+	for life := range 2 { // the second finds what the first has not committed either
+		s2, left := open(t, dir, 1<<30)
+		if len(left) != len(want) {
+			t.Fatalf("life %d: %d leftovers instead of %d", life, len(left), len(want))
+		}
+		for _, l := range left {
+			got := make([]byte, 100)
+			_, err := l.File.Raw().ReadAt(got, 10)
+			must(t, err)
+			if !bytes.Equal(got, want[l.File.Ino()]) || l.Size != 110 || l.Base != 1 || l.Name != fmt.Sprint("name-", l.File.Ino()) {
+				t.Fatalf("life %d: inode %d: other bytes, size %d, base %d, name %q", life, l.File.Ino(), l.Size, l.Base, l.Name)
+			}
+		}
+		must(t, s2.lock.Close())
+	}
+}
+
+func TestOpen_OfTwoSidecarsOfOneFileTheLargerCounts(t *testing.T) {
+	dir := t.TempDir()
+	s, _ := open(t, dir, 1<<30)
+	f := s.Create(1, 1, 0)
+	must(t, f.Write([]byte("slot"), 1<<20, aTime))
+	slot := append([]byte(nil), f.mu.side.mem...)
+	mem := f.mu.side.mem
+	for i := range 2 * slotBytes / rangeBytes {
+		must(t, f.Write([]byte("x"), int64(2*i), aTime))
+	}
+	copy(mem, slot) // killed after the file was there and before the slot was free
+	must(t, s.lock.Close())
+	_, left := open(t, dir, 1<<30)
+	if len(left) != 1 || len(left[0].Ranges) != 2*slotBytes/rangeBytes+1 {
+		t.Fatalf("leftovers: %v", left)
+	}
+}
+
 func TestOpen_SecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir, 1<<30)
@@ -257,8 +310,7 @@ func TestOpen_SecondProcessIsRefused(t *testing.T) {
 func TestResize_ForgetsWhatWasPendingBehindTheCut(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir, 1<<30)
-	f, err := s.Create(7, 1, 0)
-	must(t, err)
+	f := s.Create(7, 1, 0)
 	must(t, f.Write(noise(3*BlockSize, 1), 0, aTime))
 	must(t, f.Resize(2, 100))
 	must(t, f.Resize(3, 2*BlockSize))

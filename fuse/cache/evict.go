@@ -1,6 +1,11 @@
 package cache
 
-// Eviction frees the clean file that was used longest ago and that nobody holds, in the background, until the budget holds with a tenth to spare.
+import (
+	"cmp"
+	"slices"
+)
+
+// Eviction frees the clean files that were used longest ago and that nobody holds, in the background, until the budget holds with a tenth to spare.
 
 func (s *Store) kick() {
 	s.mu.Lock()
@@ -17,31 +22,48 @@ func (s *Store) kick() {
 func (s *Store) evictLoop() {
 	defer close(s.done)
 	for range s.wake {
-		for s.evictOne() {
+		for _, f := range s.idle() {
+			if !s.evict(f) {
+				break
+			}
 		}
 	}
 }
 
-// evictOne reports whether it freed a file.
-func (s *Store) evictOne() bool {
+type candidate struct {
+	f    *File
+	used uint64
+}
+
+// idle lists the files that nobody holds, those first that were used longest ago.
+func (s *Store) idle() []candidate {
+	s.mu.Lock()
+	out := make([]candidate, 0, len(s.mu.files))
+	for _, f := range s.mu.files {
+		if f.refs == 0 {
+			out = append(out, candidate{f, f.used})
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(out, func(a, b candidate) int { return cmp.Compare(a.used, b.used) })
+	return out
+}
+
+// evict frees a file if it is idle still and clean; false: there is room enough.
+func (s *Store) evict(c candidate) bool {
+	dirty := c.f.Pending().Due() // nobody writes to a file without holding it
 	s.mu.Lock()
 	if s.mu.shut || s.mu.bytes <= s.cfg.Bytes-s.cfg.Bytes/10 {
 		s.mu.Unlock()
 		return false
 	}
-	var victim *File
-	for _, f := range s.mu.files {
-		if f.refs == 0 && (victim == nil || f.used < victim.used) && !f.Pending().Due() {
-			victim = f
-		}
-	}
-	if victim == nil {
+	if dirty || c.f.refs > 0 || c.f.used != c.used || c.f.unlinked {
 		s.mu.Unlock()
-		return false
+		return true
 	}
-	s.unlinkLocked(victim)
+	s.dropLocked(c.f)
 	s.evicted++
 	s.mu.Unlock()
-	victim.discard(true)
+	c.f.discard(true)
 	return true
 }

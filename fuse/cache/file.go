@@ -1,8 +1,8 @@
 package cache
 
 import (
-	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/objcache/objcache"
@@ -10,12 +10,15 @@ import (
 
 // File holds one version of one file's bytes on this node, sparse, with what this node wrote on top of it. It may be used by many at the same time.
 //
-// Locks, in this order: io, then mu. io is held over reads and writes of the local disk, never over the network.
+// Locks, in this order: io, mu, the disk's own. io is held over reads and writes of the local disk, never over the network.
 type File struct {
 	store *Store
 	ino   objcache.Ino
+	seq   uint64 // of the name INO-SEQ
 	path  string
-	os    *os.File
+	disk  disk
+
+	ownSidecar atomic.Bool // the sidecar is, or was, a file of its own
 
 	// io is held shared while bytes are read and exclusively while they are changed, so that a reader sees a write whole or not at all
 	// and a fill never overwrites a newer write.
@@ -47,7 +50,13 @@ type File struct {
 func (f *File) Ino() objcache.Ino { return f.ino }
 
 // Fd is the descriptor for passthrough and stays valid while the file is referenced.
-func (f *File) Fd() int { return int(f.os.Fd()) }
+func (f *File) Fd() (int, error) {
+	fd, err := f.disk.open()
+	if err != nil {
+		return -1, diskError(err, "open %s", f.path)
+	}
+	return int(fd.Fd()), nil
+}
 
 // Version is the committed version below this node's own writes.
 func (f *File) Version() uint64 {

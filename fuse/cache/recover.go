@@ -1,6 +1,9 @@
 package cache
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,15 +33,31 @@ func (s *Store) recover() ([]Leftover, error) {
 	}
 	keep := map[string]bool{}
 	var left []Leftover
-	for _, e := range names {
-		if !isSidecar(e.Name()) {
-			continue
-		}
-		base := strings.TrimSuffix(e.Name(), sidecarSuffix)
-		l, ok := s.reopen(base)
+	adopt := func(side *sidecar) bool {
+		l, ok := s.reopen(side)
 		if ok {
 			left = append(left, l)
-			keep[base], keep[e.Name()] = true, true
+			keep[filepath.Base(side.path)] = true
+		}
+		return ok
+	}
+	for _, e := range names {
+		if isSidecar(e.Name()) && s.adoptFile(strings.TrimSuffix(e.Name(), sidecarSuffix), adopt) {
+			keep[e.Name()] = true
+		}
+	}
+	for _, e := range names {
+		if !isSlots(e.Name()) {
+			continue
+		}
+		keep[e.Name()] = true
+		err := s.slots.adopt(e.Name(), func(side *sidecar) bool {
+			name := fmt.Sprintf("%d-%d", side.get(atIno), side.get(atSeq))
+			side.path = s.filePath(name)
+			return !keep[name] && adopt(side) // not if its own file has taken over
+		})
+		if err != nil {
+			s.cfg.Logger.Error("sidecars of an earlier process are unreadable", "file", s.filePath(e.Name()), "err", err)
 		}
 	}
 	for _, e := range names {
@@ -54,24 +73,40 @@ func (s *Store) recover() ([]Leftover, error) {
 	return left, nil
 }
 
-func (s *Store) reopen(base string) (Leftover, bool) {
-	path := s.filePath(base)
-	side, err := openSidecar(path + sidecarSuffix)
+func (s *Store) adoptFile(base string, adopt func(*sidecar) bool) bool {
+	side, err := openSidecar(s.filePath(base))
 	if err != nil {
-		s.cfg.Logger.Error("a sidecar of an earlier process is unreadable", "file", path, "err", err)
-		return Leftover{}, false
+		s.cfg.Logger.Error("a sidecar of an earlier process is unreadable", "file", s.filePath(base), "err", err)
+		return false
 	}
-	fd, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil || side.count == 0 {
-		side.unmap()
-		if err == nil {
-			fd.Close()
+	if side.count > 0 && adopt(side) {
+		return true
+	}
+	side.drop()
+	return false
+}
+
+// reopen takes over the cache file of a sidecar with ranges; false: it is not there any more.
+func (s *Store) reopen(side *sidecar) (Leftover, bool) {
+	fd, err := os.OpenFile(side.path, os.O_RDWR, 0)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			s.cfg.Logger.Error("writes of an earlier process are unreadable", "file", side.path, "err", err)
 		}
 		return Leftover{}, false
 	}
-	f := &File{store: s, ino: objcache.Ino(side.get(atIno)), path: path, os: fd, refs: 1}
+	st, err := fd.Stat()
+	if err != nil {
+		_ = fd.Close()
+		s.cfg.Logger.Error("writes of an earlier process are unreadable", "file", side.path, "err", err)
+		return Leftover{}, false
+	}
+	size := st.Size()
+	f := &File{store: s, ino: objcache.Ino(side.get(atIno)), seq: side.get(atSeq), path: side.path, refs: 1,
+		disk: disk{store: s, path: side.path, os: fd, made: true, size: size}}
 	l := Leftover{File: f, Base: side.get(atVersion), Ranges: side.ranges(), Size: int64(side.get(atSize)), Mtime: side.mtime()}
 	l.Dir, l.Name = side.name()
+	f.ownSidecar.Store(side.slots == nil)
 	f.mu.version, f.mu.size, f.mu.side, f.mu.mtime, f.mu.changed = l.Base, l.Size, side, l.Mtime, l.Mtime
 	f.mu.dirty, f.mu.grown = l.Ranges.Clone(), true
 	return l, true

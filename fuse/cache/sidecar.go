@@ -13,6 +13,7 @@ import (
 
 // A sidecar says which bytes of a cache file no flush has committed yet. It is mapped shared, so what is in it outlives the
 // process (not the node's power). All numbers are in the machine's byte order: a sidecar never leaves its node.
+// It is a slot of a file that many share (slots.go), or, with more ranges than a slot holds, a file of its own.
 //
 //	0    magic "OCDIRTY1"
 //	8    ino
@@ -22,13 +23,15 @@ import (
 //	40   number of ranges
 //	48   directory the file was opened in
 //	56   length of the name, then the name (255 bytes)
+//	320  SEQ of the cache file INO-SEQ
 //	512  ranges: {offset, length}, oldest first, may overlap
 //
 // Invariant: a range is in its place before the number counts it.
 type sidecar struct {
-	path  string
+	path  string // of the cache file
 	mem   []byte
 	count int
+	slots *slots // whose slot mem is; nil: mem is a mapped file
 }
 
 const (
@@ -49,29 +52,56 @@ const (
 	atName
 )
 
-func createSidecar(path string, ino objcache.Ino, capacity int) (*sidecar, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+const atSeq = 320
+
+// newSidecar writes the header of an empty sidecar into mem.
+func newSidecar(mem []byte, path string, ino objcache.Ino, seq uint64) *sidecar {
+	s := &sidecar{path: path, mem: mem}
+	s.put(atCount, 0)
+	s.put(atIno, uint64(ino))
+	s.put(atSeq, seq)
+	copy(mem, sidecarMagic)
+	return s
+}
+
+// createSidecar makes a sidecar in a file of its own.
+func createSidecar(file, path string, ino objcache.Ino, seq uint64, capacity int) (*sidecar, error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	n := (sidecarHeader + capacity*rangeBytes + sidecarPage - 1) / sidecarPage * sidecarPage
-	// Allocated, not sparse: a store into a mapped hole on a full disk is a SIGBUS.
+	mem, err := mapAllocated(f, (sidecarHeader+capacity*rangeBytes+sidecarPage-1)/sidecarPage*sidecarPage)
+	if err != nil {
+		return nil, err
+	}
+	return newSidecar(mem, path, ino, seq), nil
+}
+
+// mapAllocated maps n bytes of f, shared. They are allocated, not sparse: a store into a mapped hole on a full disk is a SIGBUS.
+func mapAllocated(f *os.File, n int) ([]byte, error) {
 	if err := unix.Fallocate(int(f.Fd()), 0, 0, int64(n)); err != nil {
 		return nil, err
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return unix.Mmap(int(f.Fd()), 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// openSidecar maps what an earlier process left beside a cache file. Invalid: not a sidecar.
+func openSidecar(path string) (*sidecar, error) {
+	mem, err := mapFile(path + sidecarSuffix)
 	if err != nil {
 		return nil, err
 	}
 	s := &sidecar{path: path, mem: mem}
-	s.put(atIno, uint64(ino))
-	copy(mem, sidecarMagic)
+	if !s.valid() {
+		s.drop()
+		return nil, objcache.Errorf(objcache.Invalid, "sidecar of %s has no valid header", path)
+	}
 	return s, nil
 }
 
-// openSidecar maps what an earlier process left. Invalid: not a sidecar.
-func openSidecar(path string) (*sidecar, error) {
+// mapFile maps a whole file of at least one page, shared.
+func mapFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -82,20 +112,19 @@ func openSidecar(path string) (*sidecar, error) {
 		return nil, err
 	}
 	if st.Size() < sidecarPage {
-		return nil, objcache.Errorf(objcache.Invalid, "sidecar %s of %d bytes", path, st.Size())
+		return nil, objcache.Errorf(objcache.Invalid, "%s is %d bytes long", path, st.Size())
 	}
-	mem, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, err
-	}
-	s := &sidecar{path: path, mem: mem}
+	return unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// valid checks the header of a sidecar that an earlier process left, and takes over its count.
+func (s *sidecar) valid() bool {
 	n := s.get(atCount)
-	if string(mem[:len(sidecarMagic)]) != sidecarMagic || n > uint64(s.capacity()) || s.get(atNameLen) > 255 {
-		s.unmap()
-		return nil, objcache.Errorf(objcache.Invalid, "sidecar %s has no valid header", path)
+	if string(s.mem[:len(sidecarMagic)]) != sidecarMagic || n > uint64(s.capacity()) || s.get(atNameLen) > 255 {
+		return false
 	}
 	s.count = int(n)
-	return s, nil
+	return true
 }
 
 func (s *sidecar) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&s.mem[at])) }
@@ -141,24 +170,25 @@ func (s *sidecar) clear() {
 	s.put(atCount, 0)
 }
 
-// replaced returns a sidecar of the same path that holds exactly want; the receiver is gone then. Atomic: a crash leaves the one or the other.
+// replaced returns a sidecar in a file of its own that holds exactly want; the receiver is gone then. Atomic: a crash leaves the one, or the other, or
+// both, and then the file counts.
 func (s *sidecar) replaced(want Ranges) (*sidecar, error) {
-	tmp := s.path + ".new"
-	n, err := createSidecar(tmp, objcache.Ino(s.get(atIno)), 2*len(want)+1)
+	file := s.path + sidecarSuffix
+	tmp := file + ".new"
+	n, err := createSidecar(tmp, s.path, objcache.Ino(s.get(atIno)), s.get(atSeq), 2*len(want)+1)
 	if err != nil {
 		return nil, err
 	}
 	copy(n.mem[atVersion:atCount], s.mem[atVersion:atCount])
-	copy(n.mem[atParent:sidecarHeader], s.mem[atParent:sidecarHeader])
+	copy(n.mem[atParent:atSeq], s.mem[atParent:atSeq])
 	for _, r := range want {
 		n.add(r)
 	}
-	if err := os.Rename(tmp, s.path); err != nil {
+	if err := os.Rename(tmp, file); err != nil {
 		n.unmap()
 		return nil, err
 	}
-	n.path = s.path
-	s.unmap()
+	s.drop()
 	return n, nil
 }
 
@@ -174,6 +204,16 @@ func (s *sidecar) name() (objcache.Ino, string) {
 }
 
 func (s *sidecar) mtime() time.Time { return time.Unix(0, int64(s.get(atMtime))) }
+
+// drop ends the use of the memory: a slot is free for others, a file is unmapped, and removed by whoever owns its name.
+func (s *sidecar) drop() {
+	if s.slots != nil && s.mem != nil {
+		s.slots.free(s.mem)
+		s.mem = nil
+		return
+	}
+	s.unmap()
+}
 
 func (s *sidecar) unmap() {
 	if s.mem != nil {

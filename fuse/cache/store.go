@@ -30,6 +30,9 @@ type Store struct {
 	cfg  Config
 	lock *os.File
 
+	slots  slots
+	spares spares
+
 	mu struct {
 		sync.Mutex
 		files map[objcache.Ino]*File
@@ -59,6 +62,7 @@ func Open(cfg Config) (*Store, []Leftover, error) {
 	}
 	s := &Store{cfg: cfg, lock: lock, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.mu.files = make(map[objcache.Ino]*File)
+	s.slots.dir = filepath.Join(cfg.Dir, "files")
 	left, err := s.recover()
 	if err != nil {
 		lock.Close()
@@ -110,20 +114,15 @@ func (s *Store) useLocked(f *File) {
 }
 
 // Create makes an empty file for a version, referenced. It takes the place of the inode's earlier file, which lives on for those who hold it.
-func (s *Store) Create(ino objcache.Ino, version uint64, size int64) (*File, error) {
-	f, err := s.make(ino, version, size)
-	if err == nil {
-		s.put(f)
-	}
-	return f, err
+func (s *Store) Create(ino objcache.Ino, version uint64, size int64) *File {
+	f := s.make(ino, version, size)
+	s.put(f)
+	return f
 }
 
 // Rebase makes a file for a newer version with what is pending in old on top, referenced, and forgets old. A crash meanwhile loses nothing pending.
 func (s *Store) Rebase(old *File, version uint64, size int64) (*File, error) {
-	f, err := s.make(old.ino, version, size)
-	if err != nil {
-		return nil, err
-	}
+	f := s.make(old.ino, version, size)
 	if err := f.carry(old); err != nil {
 		f.discard(true)
 		return nil, err
@@ -133,23 +132,15 @@ func (s *Store) Rebase(old *File, version uint64, size int64) (*File, error) {
 }
 
 // make creates a file that is in no index yet.
-func (s *Store) make(ino objcache.Ino, version uint64, size int64) (*File, error) {
+func (s *Store) make(ino objcache.Ino, version uint64, size int64) *File {
 	s.mu.Lock()
 	s.mu.seq++
-	path := s.filePath(fmt.Sprintf("%d-%d", ino, s.mu.seq))
+	seq := s.mu.seq
 	s.mu.Unlock()
-	fd, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, diskError(err, "create a cache file")
-	}
-	if err := fd.Truncate(size); err != nil {
-		fd.Close()
-		os.Remove(path)
-		return nil, diskError(err, "size a cache file")
-	}
-	f := &File{store: s, ino: ino, path: path, os: fd}
+	path := s.filePath(fmt.Sprintf("%d-%d", ino, seq))
+	f := &File{store: s, ino: ino, seq: seq, path: path, disk: disk{store: s, path: path, size: size}}
 	f.mu.version, f.mu.size = version, size
-	return f, nil
+	return f
 }
 
 func (s *Store) put(f *File) {
@@ -157,10 +148,10 @@ func (s *Store) put(f *File) {
 	old := s.mu.files[f.ino]
 	s.mu.files[f.ino] = f
 	s.useLocked(f)
-	gone := old != nil && s.unlinkLocked(old)
+	gone := old != nil && s.dropLocked(old)
 	s.mu.Unlock()
-	if gone {
-		old.discard(true)
+	if old != nil {
+		old.removed(gone)
 	}
 }
 
@@ -186,10 +177,15 @@ func (s *Store) Release(f *File) {
 	if gone && s.mu.files[f.ino] == f {
 		delete(s.mu.files, f.ino)
 	}
+	if f.refs == 0 && !gone {
+		f.disk.idle()
+	}
+	over := s.mu.bytes > s.cfg.Bytes
 	s.mu.Unlock()
-	if gone {
+	switch {
+	case gone:
 		f.discard(!keep || !f.Pending().Due())
-	} else {
+	case over:
 		s.kick()
 	}
 }
@@ -197,24 +193,30 @@ func (s *Store) Release(f *File) {
 // Remove forgets the file now, pending writes included; who holds it may go on reading.
 func (s *Store) Remove(f *File) {
 	s.mu.Lock()
-	gone := s.unlinkLocked(f)
+	gone := s.dropLocked(f)
 	s.mu.Unlock()
-	if gone {
-		f.discard(true)
-	}
+	f.removed(gone)
 }
 
-// unlinkLocked takes f out of the index and reports whether nobody holds it.
-func (s *Store) unlinkLocked(f *File) bool {
+// dropLocked takes f out of the index and reports whether nobody holds it. The caller then calls removed, without the lock.
+func (s *Store) dropLocked(f *File) bool {
 	if s.mu.files[f.ino] == f {
 		delete(s.mu.files, f.ino)
 	}
 	f.unlinked = true
 	s.mu.bytes -= f.counted
 	f.counted = 0
-	_ = os.Remove(f.path + sidecarSuffix)
-	_ = os.Remove(f.path)
 	return f.refs == 0
+}
+
+// removed takes the names of a file away that is in no index any more, and with discard the file.
+func (f *File) removed(discard bool) {
+	if discard {
+		f.discard(true)
+		return
+	}
+	f.disk.unlink()
+	f.unlinkSidecar()
 }
 
 // discard closes the file and, when unlink is set, removes it.
@@ -223,14 +225,19 @@ func (f *File) discard(unlink bool) {
 	defer f.io.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.mu.side != nil {
-		f.mu.side.unmap()
-		f.mu.side = nil
+	if f.mu.side != nil && (unlink || f.mu.side.slots == nil) { // a slot with writes in it is for the next process
+		f.mu.side.drop()
 	}
-	_ = f.os.Close()
+	f.mu.side = nil
 	if unlink {
+		f.unlinkSidecar()
+	}
+	f.disk.discard(unlink)
+}
+
+func (f *File) unlinkSidecar() {
+	if f.ownSidecar.Swap(false) {
 		_ = os.Remove(f.path + sidecarSuffix)
-		_ = os.Remove(f.path)
 	}
 }
 

@@ -17,7 +17,7 @@ func (f *File) Write(p []byte, off int64, mtime time.Time) error {
 	f.io.Lock()
 	defer f.io.Unlock()
 	r := objcache.Range{Off: off, Len: int64(len(p))}
-	if _, err := f.os.WriteAt(p, off); err != nil {
+	if _, err := f.disk.WriteAt(p, off); err != nil {
 		return diskError(err, "write %s", f.path)
 	}
 	f.mu.Lock()
@@ -56,9 +56,14 @@ func (f *File) recordLocked(r objcache.Range) error {
 	if s.add(r) {
 		return nil
 	}
-	n, err := s.replaced(f.uncommittedLocked())
+	return f.replaceSidecarLocked(f.uncommittedLocked())
+}
+
+func (f *File) replaceSidecarLocked(want Ranges) error {
+	f.ownSidecar.Store(true)
+	n, err := f.mu.side.replaced(want)
 	if err != nil {
-		return diskError(err, "grow %s", s.path)
+		return diskError(err, "write the sidecar of %s", f.path)
 	}
 	f.mu.side = n
 	return nil
@@ -68,7 +73,7 @@ func (f *File) sidecarLocked() error {
 	if f.mu.side != nil {
 		return nil
 	}
-	s, err := createSidecar(f.path+sidecarSuffix, f.ino, 1)
+	s, err := f.store.slots.take(f.path, f.ino, f.seq)
 	if err != nil {
 		return diskError(err, "create the sidecar of %s", f.path)
 	}
@@ -105,7 +110,7 @@ func (f *File) Grow(size int64, mtime time.Time) error {
 	if size <= f.mu.size {
 		return nil
 	}
-	if err := f.os.Truncate(size); err != nil {
+	if err := f.disk.truncate(size); err != nil {
 		return diskError(err, "extend %s", f.path)
 	}
 	old := f.mu.size
@@ -161,13 +166,18 @@ func (f *File) Commit(version uint64, size int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.dirty, f.mu.staged, f.mu.grown = nil, nil, false
-	if s := f.mu.side; s != nil {
+	switch s := f.mu.side; {
+	case s == nil:
+	case s.slots != nil:
+		s.drop()
+		f.mu.side = nil
+	default:
 		s.clear()
 		s.put(atVersion, version)
 	}
 	f.mu.version = version
+	_ = f.disk.truncate(max(size, f.mu.size)) // a hole at the end must be there for passthrough readers
 	f.growLocked(size)
-	_ = f.os.Truncate(f.mu.size) // a hole at the end must be there for passthrough readers
 }
 
 // Resize notes that the committed size changed to size, in the given version, made on top of the version this file held. What was pending behind it is gone.
@@ -188,7 +198,7 @@ func (f *File) Resize(version uint64, size int64) error {
 }
 
 func (f *File) cutLocked(size int64) error {
-	if err := f.os.Truncate(size); err != nil {
+	if err := f.disk.truncate(size); err != nil {
 		return diskError(err, "truncate %s", f.path)
 	}
 	if size >= f.mu.size {
@@ -211,12 +221,7 @@ func (f *File) cutLocked(size int64) error {
 		f.mu.side.clear()
 		return nil
 	}
-	n, err := f.mu.side.replaced(rest)
-	if err != nil {
-		return diskError(err, "cut the sidecar of %s", f.path)
-	}
-	f.mu.side = n
-	return nil
+	return f.replaceSidecarLocked(rest)
 }
 
 // carry copies what is pending in old into f, a file of a newer version: what this node wrote stays on top.
@@ -253,7 +258,7 @@ func (f *File) carry(old *File) error {
 func (f *File) Appended(p []byte, off int64, version uint64) error {
 	f.io.Lock()
 	defer f.io.Unlock()
-	if _, err := f.os.WriteAt(p, off); err != nil {
+	if _, err := f.disk.WriteAt(p, off); err != nil {
 		return diskError(err, "append to %s", f.path)
 	}
 	f.mu.Lock()

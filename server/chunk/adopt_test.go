@@ -9,7 +9,7 @@ import (
 func whole(pl Place) Piece { return Piece{pl, pl.Start, pl.Len} }
 
 func TestAdopt_AWholeDirtyFileBecomesTheCleanOne(t *testing.T) {
-	s := newStore(t, Options{Budget: NewBudget(200 * mib)})
+	s := newStore(t, Options{Budget: NewBudget(200*mib, 0)})
 	data := content(1, 2*mib+1000)
 	a := write(t, s, someKey, 0, data[:mib])
 	b := write(t, s, someKey, mib, data[mib:])

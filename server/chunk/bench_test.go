@@ -24,7 +24,7 @@ func BenchmarkWriteSync(b *testing.B) {
 	} {
 		for _, buffered := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/buffered=%v", c.name, buffered), func(b *testing.B) {
-				s := newStore(b, Options{Budget: NewBudget(16 << 30), SegmentSize: 256 * mib, Buffered: buffered})
+				s := newStore(b, Options{Budget: NewBudget(16<<30, 0), SegmentSize: 256 * mib, Buffered: buffered})
 				data := alignedBuffer(c.size)
 				copy(data, content(1, c.size))
 				b.SetBytes(int64(c.size))
@@ -117,7 +117,7 @@ func BenchmarkReadClean(b *testing.B) {
 
 // BenchmarkFill caches 1 MiB pieces of many chunks under a budget that evicts all the time.
 func BenchmarkFill(b *testing.B) {
-	s := newStore(b, Options{Budget: NewBudget(2 << 30)})
+	s := newStore(b, Options{Budget: NewBudget(2<<30, 0)})
 	data := content(1, mib)
 	b.SetBytes(mib)
 	missed := 0

@@ -36,6 +36,7 @@ type Store struct {
 
 	mu    state
 	ids   idState
+	short shortState
 	grow  chan struct{} // capacity 1: who fills it makes the next segment
 	sync  syncState
 	fatal atomic.Pointer[error] // the first failed fdatasync: nothing is acknowledged after it
@@ -60,6 +61,12 @@ type state struct {
 	freed   []freed // frees that wait for their index to be durable
 	dead    []*file // files and segments to be removed or recycled
 	usage   Usage
+}
+
+// shortState is what settles metadata; the lock is held shared while it runs.
+type shortState struct {
+	sync.RWMutex
+	f func() error
 }
 
 type idState struct {

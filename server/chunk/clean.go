@@ -260,9 +260,9 @@ func (s *Store) fillRun(f *file, off int64, p []byte) error {
 		s.endFill(f, off, p, false)
 		return objcache.Errorf(objcache.NoSpace, "caching chunk %v", f.key)
 	}
-	h, err := s.open(f, false)
+	h, err := s.open(f, s.direct && len(p) >= directMin)
 	if h != nil {
-		_, err = h.WriteAt(p, off)
+		err = writeTo(h, p, off)
 		s.handles.release(h)
 	}
 	if h == nil || err != nil || !s.endFill(f, off, p, true) {

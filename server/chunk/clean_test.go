@@ -175,7 +175,7 @@ func TestClean_ARottenTrailerDropsTheFile(t *testing.T) {
 }
 
 func TestEvict_BetweenTheWatermarksWhileReadersGoOn(t *testing.T) {
-	budget := NewBudget(100 * mib)
+	budget := NewBudget(100*mib, 0)
 	a, b := newStore(t, Options{Budget: budget}), newStore(t, Options{Budget: budget})
 	stores := []*Store{a, b}
 	data := content(1, mib)

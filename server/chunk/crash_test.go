@@ -50,7 +50,7 @@ func TestCrash_SyncedBytesAreThereAndNoOthersAreServed(t *testing.T) {
 		}
 		return nil
 	}))
-	opt := Options{FS: NewFS(fsys), SegmentSize: 512 * kib, Budget: NewBudget(1 << 30)}
+	opt := Options{FS: NewFS(fsys), SegmentSize: 512 * kib, Budget: NewBudget(1<<30, 0)}
 	inRound <- struct{}{}
 	s := openStore(t, "chunks", opt)
 	if err := s.Started(); err != nil {

@@ -20,14 +20,55 @@ func (s *Store) evictLoop(ctx context.Context) {
 		if s.budget.tight() {
 			s.dropSpares()
 		}
-		for !s.budget.relaxed() && ctx.Err() == nil {
-			v := s.budget.victim()
-			if v == nil {
-				break
-			}
-			v.store.evict(v.file)
-		}
+		s.makeRoom(ctx)
 	}
+}
+
+// makeRoom evicts until there is room enough, or nothing more can go. What metadata may still name goes once the metadata has been settled.
+func (s *Store) makeRoom(ctx context.Context) {
+	settled := false
+	held := map[*Store]bool{s: true} // who may have freed what only waits for its metadata
+	for failed := 0; !s.budget.relaxed() && ctx.Err() == nil; {
+		v := s.budget.victim()
+		switch {
+		case v != nil && v.store.evict(v.file):
+			failed = 0
+			continue
+		case v != nil && failed < s.budget.files():
+			failed++
+			held[v.store] = true
+			continue
+		case settled:
+			return
+		}
+		for h := range held {
+			h.settle()
+		}
+		settled, failed = true, 0
+	}
+}
+
+// settle has metadata made durable, if something waits for that to be removed.
+func (s *Store) settle() {
+	s.mu.Lock()
+	waiting := len(s.mu.freed) > 0
+	s.mu.Unlock()
+	s.short.RLock()
+	defer s.short.RUnlock()
+	if !waiting || s.short.f == nil {
+		return
+	}
+	if err := s.short.f(); err != nil {
+		s.log.Error("metadata could not be settled to make room", "dir", s.dir, "error", err)
+	}
+}
+
+// OnShort sets what is called in the background when room is needed and only freed places whose index is not Durable could give it; it should make the
+// metadata durable and say so. nil: nothing is called any more, nor is a call under way, on return.
+func (s *Store) OnShort(f func() error) {
+	s.short.Lock()
+	defer s.short.Unlock()
+	s.short.f = f
 }
 
 // dropSpares lets the idle segments of this store go.
@@ -101,13 +142,21 @@ func (b *Budget) victim() *cleanRef {
 }
 
 // evict drops a clean file unless metadata may still name its bytes.
-func (s *Store) evict(f *file) {
+func (s *Store) evict(f *file) bool {
 	s.mu.Lock()
 	ok := !f.held() && s.dropCleanLocked(f)
 	s.mu.Unlock()
 	if ok {
 		s.remove(f)
 	}
+	return ok
+}
+
+// files is the number of clean files.
+func (b *Budget) files() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.clock.Len()
 }
 
 // leaveBudget gives back everything at Close.

@@ -85,6 +85,7 @@ func (s *Store) Free(_ objcache.ChunkKey, pl Place, index uint64) {
 		return
 	}
 	s.mu.freed = append(s.mu.freed, freed{index, f, pl.Off})
+	s.budget.nudge()
 }
 
 // Durable says that metadata as of log entry upTo survives a crash: what was freed by then may be unlinked and recycled.

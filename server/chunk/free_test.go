@@ -188,7 +188,7 @@ func TestSync_AFailureEndsAllAcknowledgements(t *testing.T) {
 }
 
 func TestBudget_DirtyStopsAtTheReserveAndEvictsCleanFirst(t *testing.T) {
-	budget := NewBudget(40 * mib)
+	budget := NewBudget(40*mib, 0)
 	s := newStore(t, Options{Budget: budget, SegmentSize: mib})
 	data := content(1, mib)
 	for i := range 36 {

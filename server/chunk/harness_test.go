@@ -31,7 +31,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 func openStore(t testing.TB, dir string, opt Options) *Store {
 	t.Helper()
 	if opt.Budget == nil {
-		opt.Budget = NewBudget(1 << 30)
+		opt.Budget = NewBudget(1<<30, 0)
 	}
 	if opt.SegmentSize == 0 {
 		opt.SegmentSize = 4 * mib

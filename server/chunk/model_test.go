@@ -54,7 +54,7 @@ func TestModel_RandomOperationsReadWhatWasWritten(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 3))
 		dir := t.TempDir()
-		budget := NewBudget(64 * mib)
+		budget := NewBudget(64*mib, 0)
 		opt := Options{SegmentSize: mib, Budget: budget, MaxOpen: 3, Buffered: seed%2 == 0}
 		s := openStore(t, dir, opt)
 		if err := s.Started(); err != nil {

@@ -115,18 +115,23 @@ func (s *Store) put(f *file, at int64, p []byte) error {
 			return diskError(err, "allocate", name)
 		}
 	}
-	if aligned(p) || !direct {
-		_, err = h.WriteAt(p, at)
-	} else {
-		b := getBuffer(alignUp(int64(len(p)), pageSize))
-		clear(b[copy(b, p):])
-		_, err = h.WriteAt(b, at)
-		putBuffer(b)
-	}
-	if err != nil {
+	if err := writeTo(h, p, at); err != nil {
 		return diskError(err, "write", name)
 	}
 	return nil
+}
+
+// writeTo writes p at a page's offset, to a direct handle padded with zeros to whole pages.
+func writeTo(h *handle, p []byte, at int64) error {
+	if aligned(p) || !h.key.direct {
+		_, err := h.WriteAt(p, at)
+		return err
+	}
+	b := getBuffer(alignUp(int64(len(p)), pageSize))
+	defer putBuffer(b)
+	clear(b[copy(b, p):])
+	_, err := h.WriteAt(b, at)
+	return err
 }
 
 // wrote ends a successful write: the next round of Sync covers it.

@@ -145,7 +145,7 @@ func TestWrite_OfManyAtOnceOneGoesInPlace(t *testing.T) {
 }
 
 func TestWrite_ACancelledWaitForEvictionIsInterrupted(t *testing.T) {
-	budget := NewBudget(20 * mib)
+	budget := NewBudget(20*mib, 0)
 	s := newStore(t, Options{Budget: budget, SegmentSize: mib})
 	for i := range 18 { // below the high watermark, and held by metadata, so that nothing can be evicted
 		key := objcache.ChunkKey{Ino: objcache.Ino(i)}

@@ -32,9 +32,10 @@ type files struct {
 		known map[objcache.Ino]sized
 		byIno map[objcache.Ino]*file
 		opens map[objcache.Ino]uint32
+		ended map[objcache.Ino]uint32 // opens that the servers have not been told the end of
 	}
-	releases chan objcache.Ino
-	rounds   atomic.Uint64
+	release chan struct{} // something is in ended
+	rounds  atomic.Uint64
 }
 
 type sized struct {
@@ -62,7 +63,8 @@ func (f *files) init() {
 	f.mu.known = map[objcache.Ino]sized{}
 	f.mu.byIno = map[objcache.Ino]*file{}
 	f.mu.opens = map[objcache.Ino]uint32{}
-	f.releases = make(chan objcache.Ino, 1024)
+	f.mu.ended = map[objcache.Ino]uint32{}
+	f.release = make(chan struct{}, 1)
 }
 
 func (f *files) seen(a *rpc.Attr) {
@@ -140,28 +142,55 @@ func (c *Client) Release(ino objcache.Ino) {
 	if c.files.mu.opens[ino]--; c.files.mu.opens[ino] == 0 {
 		delete(c.files.mu.opens, ino)
 	}
+	c.files.mu.ended[ino]++
 	c.files.mu.Unlock()
 	select {
-	case c.files.releases <- ino:
-	default: // the next renewal repeats what is still open; what is not expires with the lease
+	case c.files.release <- struct{}{}:
+	default: // the loop has not come to what was there before
 	}
 }
 
+// releaseLoop tells the servers of opens that ended, as many as there are at a time. What does not arrive within renewEvery stays open for them until
+// the session ends: bytes of a removed file are freed later, never earlier.
 func (c *Client) releaseLoop(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case ino := <-c.files.releases:
-			short, cancel := context.WithTimeout(ctx, renewEvery)
-			_, err := c.router.Call(short, hashOf(ino), &rpc.Request{
-				Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Ino: uint64(ino), Count: 1}},
-			})
-			cancel()
-			if err != nil && ctx.Err() == nil {
-				c.cfg.Logger.Debug("release not delivered", "ino", ino, "error", err)
-			}
+		case <-c.files.release:
 		}
+		c.files.mu.Lock()
+		ended := c.files.mu.ended
+		c.files.mu.ended = map[objcache.Ino]uint32{}
+		c.files.mu.Unlock()
+		v := c.View()
+		byGroup := map[objcache.GroupID]map[uint64]uint32{}
+		for ino, n := range ended {
+			g := v.OwnerOfInode(ino)
+			if byGroup[g] == nil {
+				byGroup[g] = map[uint64]uint32{}
+			}
+			byGroup[g][uint64(ino)] = n
+		}
+		for _, closed := range byGroup {
+			c.tellClosed(ctx, closed)
+		}
+	}
+}
+
+// tellClosed tells one group of opens of its inodes that ended.
+func (c *Client) tellClosed(ctx context.Context, closed map[uint64]uint32) {
+	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	defer cancel()
+	var one uint64
+	for one = range closed {
+		break
+	}
+	_, err := c.router.Call(ctx, hashOf(objcache.Ino(one)), &rpc.Request{
+		Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Closed: closed}},
+	})
+	if err != nil {
+		c.cfg.Logger.Debug("releases not delivered", "files", len(closed), "error", err)
 	}
 }
 

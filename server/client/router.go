@@ -134,7 +134,16 @@ func (r *Router) once(ctx context.Context, hash uint64, req *rpc.Request) (*rpc.
 		req.Header = &rpc.Header{}
 	}
 	req.Header.ViewEpoch, req.Header.ViewVersion = v.Version.Epoch, v.Version.Version
-	owner := v.Owner(hash)
+	return r.send(ctx, v, v.Owner(hash), req)
+}
+
+// Tell sends a request to a group once, whoever owns what.
+func (r *Router) Tell(ctx context.Context, to objcache.GroupID, req *rpc.Request) error {
+	_, err := r.send(ctx, r.View(), to, req)
+	return err
+}
+
+func (r *Router) send(ctx context.Context, v *ring.View, owner objcache.GroupID, req *rpc.Request) (*rpc.Reply, error) {
 	if owner == r.LocalGroup && r.Local != nil {
 		reply := r.Local(ctx, req)
 		return reply, reply.GetFailure().Err()

@@ -44,6 +44,7 @@ type Bytes interface {
 	Durable(upTo uint64)
 	Adopt(k objcache.ChunkKey, tag string, pieces []chunk.Piece, size int64) error
 	DropClean(k objcache.ChunkKey)
+	OnShort(settle func() error)
 }
 
 // Peers carries what groups say to each other.
@@ -177,6 +178,7 @@ func (g *Group) Close() error {
 	g.mu.closing = true
 	g.mu.Unlock()
 	g.stop()
+	g.cfg.Bytes.OnShort(nil)
 	var err error
 	if g.log != nil {
 		err = g.log.Close()

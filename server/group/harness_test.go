@@ -97,6 +97,7 @@ func (b *memoryBytes) Read(_ context.Context, _ objcache.ChunkKey, pl chunk.Plac
 }
 func (b *memoryBytes) Retain(objcache.ChunkKey, chunk.Place) {}
 func (b *memoryBytes) Started() error                        { return nil }
+func (b *memoryBytes) OnShort(func() error)                  {}
 func (b *memoryBytes) Free(_ objcache.ChunkKey, pl chunk.Place, _ uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -71,6 +71,7 @@ func (g *Group) retain() error {
 		return err
 	}
 	g.live.Store(true)
+	g.cfg.Bytes.OnShort(g.Flush)
 	return nil
 }
 

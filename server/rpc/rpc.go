@@ -116,7 +116,9 @@ func (f *Files) dispatch(ctx context.Context, r *rpc.Request) (*rpc.Reply, error
 	case *rpc.Request_Open:
 		return f.FS.Open(ctx, h, x.Open)
 	case *rpc.Request_Release:
-		f.Group.Closed(client, objcache.Ino(x.Release.GetIno()), x.Release.GetCount())
+		for ino, n := range x.Release.GetClosed() {
+			f.Group.Closed(client, objcache.Ino(ino), n)
+		}
 		return empty(nil)
 	case *rpc.Request_Renew:
 		f.Group.Renew(client, x.Renew.GetOpens())
@@ -154,6 +156,9 @@ func (f *Files) bytes(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 		return empty(f.Transfer.TryPersist(ctx, ino))
 	case *rpc.Request_Refresh:
 		return f.refresh(ctx, x.Refresh.GetIno())
+	case *rpc.Request_Hurry:
+		f.Transfer.Hurry()
+		return empty(nil)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "request %T", r.GetOp())
 }

@@ -129,12 +129,16 @@ func (r *rig) write(dir objcache.Ino, name string, body []byte) objcache.Ino {
 
 func (r *rig) overwrite(ino objcache.Ino, off int64, body []byte) {
 	r.t.Helper()
+	if err := r.commit(ino, off, body); err != nil {
+		r.t.Fatalf("flush: %v", err)
+	}
+}
+
+func (r *rig) commit(ino objcache.Ino, off int64, body []byte) error {
 	_, err := r.c.Flush(r.t.Context(), objcache.Flush{
 		Ino: ino, Dirty: []objcache.Range{{Off: off, Len: int64(len(body))}}, Src: at{off, body}, Size: off + int64(len(body)), Mtime: time.Now(),
 	})
-	if err != nil {
-		r.t.Fatalf("flush: %v", err)
-	}
+	return err
 }
 
 // at is bytes that begin at an offset of a file.

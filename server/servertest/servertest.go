@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/objcache/objcache/dev"
 	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/server/client"
 )
@@ -60,16 +60,11 @@ func Start(t testing.TB, c Config) *Cluster {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	as, err := dev.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	return l.Addr().String()
+	return as[0]
 }
 
 // Up starts server i.

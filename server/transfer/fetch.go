@@ -222,6 +222,9 @@ func (fs *flights) join(ctx context.Context, t *Transfer, key flightKey, bucket,
 	// The fetch outlives a reader that gives up: others may wait for it, and the bytes are worth keeping.
 	t.background(func(ctx context.Context) {
 		err := f.fetch(ctx, store, object, t.cfg.Clean)
+		if k := objcache.KindOf(err); err != nil && k != objcache.Precondition && k != objcache.NotExist {
+			t.cfg.Logger.Warn("a fetch failed, or could not be cached", "key", object, "offset", key.chunk.Offset()+key.off, "error", err)
+		}
 		fs.mu.Lock()
 		delete(fs.mu.under, key)
 		fs.mu.Unlock()
@@ -242,47 +245,58 @@ func (f *flight) publish(filled int64, err error) {
 	f.mu.more = make(chan struct{})
 }
 
-// fetch reads the segment; a body that breaks off is asked for again from where it stopped, as often as it makes progress.
+// fetch reads the segment, for those who wait for it and then for the cache; a body that breaks off is asked for again from where it stopped, as often as
+// it makes progress. Until the cache has the bytes, whoever asks for them joins this flight.
 func (f *flight) fetch(ctx context.Context, store external.Store, object string, clean Clean) error {
 	base := f.key.chunk.Offset() + f.key.off
 	var at int64
-	for at < f.key.len {
-		body, _, err := store.Get(ctx, object, base+at, f.key.len-at, f.key.tag)
-		if err != nil {
-			return err
+	var err error
+	for at < f.key.len && err == nil {
+		var n int64
+		if n, err = f.get(ctx, store, object, base, at); n > 0 {
+			at, err = at+n, nil
 		}
-		n, err := f.drain(body, at, clean)
-		if cerr := body.Close(); err == nil {
-			err = cerr
-		}
-		if err != nil && n == 0 {
-			return objcache.Errorf(objcache.IO, "body of %q: %w", object, err)
-		}
-		at += n
 	}
-	return nil
+	// Whole blocks only go to disk.
+	whole := at
+	if whole < f.key.len {
+		whole -= whole % block
+	}
+	if whole == 0 {
+		return err
+	}
+	if ferr := clean.Fill(f.key.chunk, f.key.tag, f.key.off, f.buf[:whole]); ferr != nil && !errors.Is(ferr, objcache.NoSpace) {
+		return errors.Join(err, ferr)
+	}
+	return err
+}
+
+// get asks for the segment from at on and returns how many bytes came.
+func (f *flight) get(ctx context.Context, store external.Store, object string, base, at int64) (int64, error) {
+	body, _, err := store.Get(ctx, object, base+at, f.key.len-at, f.key.tag)
+	if err != nil {
+		return 0, err
+	}
+	n, err := f.drain(body, at)
+	if cerr := body.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		err = objcache.Errorf(objcache.IO, "body of %q: %w", object, err)
+	}
+	return n, err
 }
 
 const drainStep = 512 << 10
 
-func (f *flight) drain(body io.Reader, at int64, clean Clean) (int64, error) {
+// drain reads a body that begins at at and publishes it step by step.
+func (f *flight) drain(body io.Reader, at int64) (int64, error) {
 	start := at
 	for at < f.key.len {
 		end := min(at+drainStep-at%drainStep, f.key.len)
 		n, err := io.ReadFull(body, f.buf[at:end])
-		if n < int(end-at) && err == nil {
-			err = io.ErrUnexpectedEOF
-		}
-		// Whole blocks only go to disk; what a broken body leaves behind them is asked for again.
-		whole := at + int64(n)
-		if whole < f.key.len {
-			whole -= whole % block
-		}
-		if whole > at {
-			if ferr := clean.Fill(f.key.chunk, f.key.tag, f.key.off+at, f.buf[at:whole]); ferr != nil && !errors.Is(ferr, objcache.NoSpace) {
-				return at - start, ferr
-			}
-			at = whole
+		if n > 0 {
+			at += int64(n)
 			f.publish(at, nil)
 		}
 		if err != nil {

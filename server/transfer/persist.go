@@ -62,12 +62,14 @@ func (p *persisting) init(workers int) {
 // errWait means that something else must reach external storage first.
 var errWait = objcache.Errorf(objcache.Conflict, "waits for another object")
 
-// Run persists what is due until ctx ends: files after FlushInterval, deletes and what a crash left half done at once.
+// Run persists what is due until ctx ends: files after FlushInterval, or at once while a server is short of room; deletes and what a crash left half
+// done at once.
 func (t *Transfer) Run(ctx context.Context) error {
 	tick := time.NewTicker(scanEvery)
 	defer tick.Stop()
 	for {
-		due, err := t.due(t.now().Add(-t.cfg.FlushInterval))
+		t.askForRoom(ctx)
+		due, err := t.due(t.dueBefore())
 		if err != nil {
 			return err
 		}

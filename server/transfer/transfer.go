@@ -8,6 +8,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/objcache/objcache"
@@ -25,9 +26,10 @@ type Clean interface {
 	Fill(k objcache.ChunkKey, tag string, off int64, p []byte) error
 }
 
-// Peers asks the owner of a place on the ring.
+// Peers asks the owner of a place on the ring, or tells a group once.
 type Peers interface {
 	Call(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error)
+	Tell(ctx context.Context, to objcache.GroupID, r *rpc.Request) error
 }
 
 // Config is what a group's transfers are made of.
@@ -45,7 +47,8 @@ type Config struct {
 	Prefix        string        // hidden prefix of directory tables; empty: none are written or read
 	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
 	Defaults      meta.Defaults
-	Node          string // names conflict copies
+	Node          string      // names conflict copies
+	Pressed       func() bool // whether dirty bytes should leave this server's disk soon; nil: never
 }
 
 // Transfer serves one group.
@@ -55,6 +58,7 @@ type Transfer struct {
 	flights flights
 	loads   loads
 	persist persisting
+	hurried atomic.Int64 // until when every dirty file is due at once, ns
 	now     func() time.Time
 	life    context.Context // of what outlives the call that began it; ends with Close
 	stop    context.CancelFunc

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/dev"
 	"github.com/objcache/objcache/server/external/s3"
 	"golang.org/x/sys/unix"
 )
@@ -93,10 +93,11 @@ func start(ctx context.Context, c Config, health string, command func(addr strin
 }
 
 func startOnce(ctx context.Context, c Config, health string, command func(addr string) *exec.Cmd) (*Server, error) {
-	addr, err := freeAddr()
+	addrs, err := dev.FreeAddresses(1)
 	if err != nil {
 		return nil, err
 	}
+	addr := addrs[0]
 	log := filepath.Join(c.Dir, "log.txt")
 	p, err := startProcess(command(addr), log)
 	if err != nil {
@@ -186,16 +187,6 @@ func (s *Server) Log() string {
 		return err.Error()
 	}
 	return string(b)
-}
-
-// freeAddr is a loopback address that nobody listens on at this moment.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 func hasXattr(dir string) bool {
