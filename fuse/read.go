@@ -3,6 +3,7 @@ package fuse
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
@@ -55,7 +56,11 @@ func (f *content) read(fs *FS, cancel <-chan struct{}, p []byte, off int64) (int
 		var absent *cache.AbsentError
 		switch {
 		case errors.As(err, &absent):
-			if err := f.fetchFor(fs, cancel, want); err != nil {
+			err := f.fetchFor(fs, cancel, want)
+			if errors.Is(err, objcache.NoSpace) {
+				return f.readThrough(fs, cancel, p, off)
+			}
+			if err != nil {
 				return 0, err
 			}
 		case errors.Is(err, objcache.Corrupt) && rotted < rotRetries:
@@ -66,6 +71,38 @@ func (f *content) read(fs *FS, cancel <-chan struct{}, p []byte, off int64) (int
 			return n, err
 		}
 	}
+}
+
+// readThrough reads past a cache whose disk is full: what this node wrote on top of what the cluster has.
+func (f *content) readThrough(fs *FS, cancel <-chan struct{}, p []byte, off int64) (int, error) {
+	ctx, done := fs.begin(cancel)
+	defer done()
+	c := f.hold()
+	defer fs.store.Release(c)
+	pending := c.Pending()
+	if off >= pending.Size {
+		return 0, nil
+	}
+	p = p[:min(int64(len(p)), pending.Size-off)]
+	n, err := fs.backend.ReadAt(ctx, f.ino, c.Version(), p, off)
+	if errors.Is(err, objcache.Superseded) {
+		if err := f.follow(ctx, c); err != nil {
+			return 0, err
+		}
+		return f.read(fs, cancel, p, off)
+	}
+	if err != nil {
+		return 0, err
+	}
+	clear(p[n:]) // what this node has written behind the committed end
+	here := objcache.Range{Off: off, Len: int64(len(p))}
+	for _, r := range append(pending.Dirty.Within(here), pending.Staged.Within(here)...) {
+		if _, err := c.Raw().ReadAt(p[r.Off-off:r.End()-off], r.Off); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+	}
+	fs.count.fetchedBytes.Add(uint64(n))
+	return len(p), nil
 }
 
 func (f *content) fetchFor(fs *FS, cancel <-chan struct{}, r objcache.Range) error {

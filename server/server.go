@@ -90,6 +90,7 @@ func (s *Server) open(ctx, life context.Context) (err error) {
 	}
 	s.work.Go(func() error { return s.moves.Run(life) })
 	s.work.Go(func() error { return s.expire(life) })
+	s.work.Go(func() error { return s.watchDisk(life) })
 	s.work.Go(func() error { return s.buckets.probeLater(life) })
 	s.ready = true
 	s.logger.Info("server is ready", "listen", s.listen.Addr().String(), "view", s.view.Version.String(), "buckets", len(s.cfg.Buckets))

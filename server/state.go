@@ -127,13 +127,22 @@ func (s *state) capacity(cfg Config) (int64, error) {
 		return cfg.CapacityBytes, s.remember()
 	}
 	if s.id.Capacity == 0 {
-		var st unix.Statfs_t
-		if err := unix.Statfs(s.dir, &st); err != nil {
-			return 0, fmt.Errorf("state directory: %w", err)
+		free, err := s.free()
+		if err != nil {
+			return 0, err
 		}
-		s.id.Capacity = max(64<<20, int64(st.Bavail)*st.Bsize/10*8)
+		s.id.Capacity = max(64<<20, free/10*8)
 	}
 	return s.id.Capacity, s.remember()
+}
+
+// free is what the disk of the state directory has left, bytes.
+func (s *state) free() (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return 0, fmt.Errorf("state directory: %w", err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
 }
 
 func (s *state) close() error { return s.lock.Close() }

@@ -143,8 +143,7 @@ func TestFile_RottenCleanBlockIsFoundAndDropped(t *testing.T) {
 	f := s.Create(7, 1, 3*BlockSize)
 	defer s.Release(f)
 	must(t, f.Fill(1, 0, noise(3*BlockSize, 1)))
-	_, err := f.disk.WriteAt([]byte{0xff, 0xfe}, BlockSize+5)
-	must(t, err)
+	must(t, f.disk.write([]byte{0xff, 0xfe}, BlockSize+5))
 	if _, err := f.ReadAt(make([]byte, 10), BlockSize+100); !errors.Is(err, objcache.Corrupt) {
 		t.Errorf("read of a rotten block: %v", err)
 	}

@@ -64,16 +64,19 @@ func (d *disk) idle() {
 	}
 }
 
-func (d *disk) WriteAt(p []byte, off int64) (int, error) {
-	f, err := d.open()
-	if err != nil {
-		return 0, err
-	}
-	n, err := f.WriteAt(p, off)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.size = max(d.size, off+int64(n))
-	return n, err
+// write writes p at off; on a full disk it has clean files make room.
+func (d *disk) write(p []byte, off int64) error {
+	return d.store.roomFor(func() error {
+		f, err := d.open()
+		if err != nil {
+			return err
+		}
+		n, err := f.WriteAt(p, off)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.size = max(d.size, off+int64(n))
+		return err
+	})
 }
 
 func (d *disk) ReadAt(p []byte, off int64) (int, error) {

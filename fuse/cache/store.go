@@ -37,6 +37,7 @@ type Store struct {
 		sync.Mutex
 		files map[objcache.Ino]*File
 		bytes int64
+		room  int64 // what bytes should not exceed
 		clock uint64
 		seq   uint64
 		shut  bool
@@ -62,6 +63,7 @@ func Open(cfg Config) (*Store, []Leftover, error) {
 	}
 	s := &Store{cfg: cfg, lock: lock, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.mu.files = make(map[objcache.Ino]*File)
+	s.mu.room = cfg.Bytes
 	s.slots.dir = filepath.Join(cfg.Dir, "files")
 	left, err := s.recover()
 	if err != nil {
@@ -180,7 +182,7 @@ func (s *Store) Release(f *File) {
 	if f.refs == 0 && !gone {
 		f.disk.idle()
 	}
-	over := s.mu.bytes > s.cfg.Bytes
+	over := s.mu.bytes > s.mu.room
 	s.mu.Unlock()
 	switch {
 	case gone:
@@ -249,7 +251,7 @@ func (s *Store) account(f *File) {
 		s.mu.bytes += n - f.counted
 		f.counted = n
 	}
-	over := s.mu.bytes > s.cfg.Bytes
+	over := s.mu.bytes > s.mu.room
 	s.mu.Unlock()
 	if over {
 		s.kick()

@@ -17,7 +17,7 @@ func (f *File) Write(p []byte, off int64, mtime time.Time) error {
 	f.io.Lock()
 	defer f.io.Unlock()
 	r := objcache.Range{Off: off, Len: int64(len(p))}
-	if _, err := f.disk.WriteAt(p, off); err != nil {
+	if err := f.disk.write(p, off); err != nil {
 		return diskError(err, "write %s", f.path)
 	}
 	f.mu.Lock()
@@ -73,7 +73,11 @@ func (f *File) sidecarLocked() error {
 	if f.mu.side != nil {
 		return nil
 	}
-	s, err := f.store.slots.take(f.path, f.ino, f.seq)
+	var s *sidecar
+	err := f.store.roomFor(func() (err error) {
+		s, err = f.store.slots.take(f.path, f.ino, f.seq)
+		return err
+	})
 	if err != nil {
 		return diskError(err, "create the sidecar of %s", f.path)
 	}
@@ -258,7 +262,7 @@ func (f *File) carry(old *File) error {
 func (f *File) Appended(p []byte, off int64, version uint64) error {
 	f.io.Lock()
 	defer f.io.Unlock()
-	if _, err := f.disk.WriteAt(p, off); err != nil {
+	if err := f.disk.write(p, off); err != nil {
 		return diskError(err, "append to %s", f.path)
 	}
 	f.mu.Lock()

@@ -12,14 +12,14 @@ import (
 // Budget is the disk that all stores of a server share, in bytes. Clean files are evicted in the background between two watermarks; dirty bytes stop at
 // the reserve, which is left for the log, the metadata and whatever frees space. Who wants more waits while dirty bytes still come back.
 type Budget struct {
-	capacity  int64
-	high, low int64         // used bytes at which eviction begins and ends
-	limit     int64         // capacity without the reserve
-	patience  time.Duration // how long a full budget is waited for without any dirty byte coming back
+	capacity int64
+	patience time.Duration // how long a full budget is waited for without any dirty byte coming back
 
 	wake chan struct{} // wakes one store's evictor; capacity 1
 	mu   struct {
 		sync.Mutex
+		high, low    int64 // used bytes at which eviction begins and ends
+		limit        int64 // for dirty bytes: what is left of the room is the reserve
 		dirty, clean int64
 		clock        list.List // of *cleanRef: every clean file of every store
 		hand         *list.Element
@@ -37,16 +37,36 @@ type cleanRef struct {
 // NewBudget makes a budget of capacity bytes: eviction from 90 % down to 80 %, a reserve of 5 %. A writer who finds it full of dirty data waits until
 // nothing has come back for as long as patience.
 func NewBudget(capacity int64, patience time.Duration) *Budget {
-	b := &Budget{capacity: capacity, high: capacity / 10 * 9, low: capacity / 10 * 8, limit: capacity / 20 * 19, patience: patience, wake: make(chan struct{}, 1)}
+	b := &Budget{capacity: capacity, patience: patience, wake: make(chan struct{}, 1)}
 	b.mu.freed = make(chan struct{})
+	b.setRoomLocked(capacity)
 	return b
+}
+
+func (b *Budget) setRoomLocked(room int64) {
+	b.mu.high, b.mu.low, b.mu.limit = room/10*9, room/10*8, room/20*19
+}
+
+// Disk says how many bytes the disk has free. When others fill it, the budget is what is used and what is free instead of the whole capacity.
+func (b *Budget) Disk(free int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old := b.mu.limit
+	b.setRoomLocked(min(b.capacity, b.mu.dirty+b.mu.clean+max(free, 0)))
+	if b.mu.limit > old {
+		close(b.mu.freed)
+		b.mu.freed = make(chan struct{})
+	}
+	if b.mu.dirty+b.mu.clean > b.mu.high {
+		b.wakeEvictor()
+	}
 }
 
 // Pressed reports whether dirty data takes more than half of the room, so that it should become clean soon.
 func (b *Budget) Pressed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.dirty > b.limit/2
+	return b.mu.dirty > b.mu.limit/2
 }
 
 // Used returns the dirty bytes, segments included at their full size, and the clean ones.
@@ -65,25 +85,26 @@ func (b *Budget) takeDirty(ctx context.Context, n int64) error {
 	for {
 		b.mu.Lock()
 		dirty, used, freed := b.mu.dirty, b.mu.dirty+b.mu.clean, b.mu.freed
-		room := used+n <= b.limit
+		room, full, never := used+n <= b.mu.limit, dirty+n > b.mu.limit, n > b.mu.limit
 		if room {
 			b.mu.dirty += n
 		}
 		patience := b.patience
-		if dirty+n > b.limit {
+		if full {
 			patience = b.patienceLocked()
 		}
+		tight := used+n > b.mu.high
 		b.mu.Unlock()
-		if used+n > b.high {
+		if tight {
 			b.wakeEvictor() // idle segments may go, too
 		}
 		switch {
 		case room:
 			return nil
-		case n > b.limit || dirty+n > b.limit && patience <= 0:
+		case never || full && patience <= 0:
 			return objcache.Errorf(objcache.NoSpace, "%d dirty bytes of %d", dirty, b.capacity)
 		}
-		if err := b.await(ctx, freed, dirty+n > b.limit, patience); err != nil {
+		if err := b.await(ctx, freed, patience); err != nil {
 			return objcache.Errorf(objcache.KindOf(err), "%d bytes: %w", n, err)
 		}
 	}
@@ -97,24 +118,25 @@ func (b *Budget) patienceLocked() time.Duration {
 	return b.patience - time.Since(b.mu.full)
 }
 
-// await waits until something is freed; of a budget full of dirty data also until its patience ends.
-func (b *Budget) await(ctx context.Context, freed <-chan struct{}, full bool, patience time.Duration) error {
+// await waits until something is freed, or NoSpace. A patience of zero has no end.
+func (b *Budget) await(ctx context.Context, freed <-chan struct{}, patience time.Duration) error {
 	var ends <-chan time.Time
-	if full {
+	if patience > 0 {
 		t := time.NewTimer(patience)
 		defer t.Stop()
 		ends = t.C
 	}
 	select {
 	case <-freed:
+		return nil
 	case <-ends:
+		return objcache.Errorf(objcache.NoSpace, "no room for %s", b.patience)
 	case <-ctx.Done():
 		if kind := objcache.KindOf(ctx.Err()); kind == objcache.Interrupted {
 			return objcache.Errorf(kind, "waiting for room: %w", ctx.Err())
 		}
 		return objcache.Errorf(objcache.NoSpace, "no room in time: %w", ctx.Err())
 	}
-	return nil
 }
 
 // forceDirty takes n bytes that are on disk already.
@@ -146,12 +168,13 @@ func (b *Budget) give(dirty, clean int64) {
 func (b *Budget) takeClean(n int64) bool {
 	b.mu.Lock()
 	used := b.mu.dirty + b.mu.clean + n
-	ok := used <= b.limit
+	ok := used <= b.mu.limit
 	if ok {
 		b.mu.clean += n
 	}
+	tight := used > b.mu.high
 	b.mu.Unlock()
-	if used > b.high {
+	if tight {
 		b.wakeEvictor()
 	}
 	return ok
@@ -161,7 +184,7 @@ func (b *Budget) takeClean(n int64) bool {
 func (b *Budget) forceClean(n int64) {
 	b.mu.Lock()
 	b.mu.clean += n
-	over := b.mu.dirty+b.mu.clean > b.high
+	over := b.mu.dirty+b.mu.clean > b.mu.high
 	b.mu.Unlock()
 	if over {
 		b.wakeEvictor()
@@ -178,8 +201,9 @@ func (b *Budget) toClean(dirty, clean int64) {
 
 // tight reports whether eviction is due.
 func (b *Budget) tight() bool {
-	dirty, clean := b.Used()
-	return dirty+clean > b.high
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.dirty+b.mu.clean > b.mu.high
 }
 
 // nudge looks whether eviction is due.

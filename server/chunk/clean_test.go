@@ -190,12 +190,12 @@ func TestEvict_BetweenTheWatermarksWhileReadersGoOn(t *testing.T) {
 		if err := stores[i%2].Fill(key(i), "v", 0, data); err != nil && !errors.Is(err, objcache.NoSpace) {
 			t.Fatal(err)
 		}
-		if dirty, clean := budget.Used(); dirty+clean > budget.limit {
-			t.Fatalf("used %d of %d", dirty+clean, budget.limit)
+		if dirty, clean := budget.Used(); dirty+clean > budget.mu.limit {
+			t.Fatalf("used %d of %d", dirty+clean, budget.mu.limit)
 		}
 		readClean(t, a, hot, "v", 0, 100)
 	}
-	eventually(t, "usage is below the high watermark", func() bool { _, clean := budget.Used(); return clean <= budget.high })
+	eventually(t, "usage is below the high watermark", func() bool { _, clean := budget.Used(); return clean <= budget.mu.high })
 	if _, clean := budget.Used(); clean < 50*mib {
 		t.Errorf("evicted down to %d", clean)
 	}

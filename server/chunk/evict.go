@@ -83,8 +83,9 @@ func (s *Store) dropSpares() {
 
 // relaxed reports whether eviction may stop.
 func (b *Budget) relaxed() bool {
-	dirty, clean := b.Used()
-	return dirty+clean <= b.low
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.dirty+b.mu.clean <= b.mu.low
 }
 
 // enter puts a clean file on the clock, behind the hand.

@@ -159,6 +159,7 @@ func TestWrite_FullDiskIsNoSpaceAndTheStoreGoesOn(t *testing.T) {
 		t.Errorf("fill: %v", err)
 	}
 	fs.full.Store(false)
+	s.budget.Disk(1 << 40)
 	if u := s.Usage(); u.Dirty != before.Dirty || u.Staged != before.Staged {
 		t.Errorf("usage %+v, before %+v", u, before)
 	}
@@ -212,7 +213,7 @@ func TestBudget_DirtyStopsAtTheReserveAndEvictsCleanFirst(t *testing.T) {
 		t.Errorf("%d MiB were accepted", n)
 	}
 	dirty, clean := budget.Used()
-	if dirty+clean > budget.limit {
+	if dirty+clean > budget.mu.limit {
 		t.Errorf("used %d + %d", dirty, clean)
 	}
 	for i, pl := range places {
@@ -221,4 +222,25 @@ func TestBudget_DirtyStopsAtTheReserveAndEvictsCleanFirst(t *testing.T) {
 	s.Durable(1)
 	eventually(t, "room again", func() bool { d, _ := budget.Used(); return d == 0 })
 	write(t, s, someKey, 0, data)
+}
+
+func TestBudget_ADiskThatOthersFillHasCleanBytesGo(t *testing.T) {
+	budget := NewBudget(100*mib, 0)
+	s := newStore(t, Options{Budget: budget, SegmentSize: mib})
+	for i := range 40 {
+		if err := s.Fill(objcache.ChunkKey{Ino: objcache.Ino(i)}, "v", 0, make([]byte, mib)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	budget.Disk(0)
+	eventually(t, "clean bytes have gone", func() bool {
+		_, clean := budget.Used()
+		return clean <= 33*mib
+	})
+	budget.Disk(1 << 40)
+	for i := range 40 {
+		if err := s.Fill(objcache.ChunkKey{Ino: objcache.Ino(100 + i)}, "v", 0, make([]byte, mib)); err != nil {
+			t.Fatal("after the disk had room again:", err)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package chunk
 
 import (
 	"context"
+	"errors"
+	"syscall"
 
 	"github.com/objcache/objcache"
 )
@@ -17,6 +19,19 @@ func (s *Store) Write(ctx context.Context, key objcache.ChunkKey, off int64, p [
 	if err := s.broken(); err != nil {
 		return Place{}, err
 	}
+	for left := diskFullTries; ; left-- {
+		pl, err := s.writeOnce(ctx, key, off, p)
+		if left == 0 || !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+			return pl, err
+		}
+		s.budget.Disk(0) // others fill the disk: what is clean must go, or be waited for
+	}
+}
+
+// diskFullTries is how often a write that finds the disk full waits for room as it would for a full budget.
+const diskFullTries = 2
+
+func (s *Store) writeOnce(ctx context.Context, key objcache.ChunkKey, off int64, p []byte) (Place, error) {
 	f, at, err := s.reserve(ctx, key, off, int64(len(p)))
 	if err != nil {
 		return Place{}, err
