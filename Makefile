@@ -113,8 +113,9 @@ generate: $(TOOLS)/protogen ## Generate Go from api/rpc/*.proto and server/recor
 	@hack/generate.sh $(TOOLS) . $(PROTOS)
 
 .PHONY: check-generated
-check-generated: $(TOOLS)/protogen ## Fail if generated code is not what its sources give
+check-generated: $(TOOLS)/protogen ## Fail if generated code or go.mod is not what its sources give
 	@hack/check-generated.sh $(TOOLS) $(PROTOS)
+	go mod tidy -diff
 
 # Tools. Each is built beside its place and then moved there, so that a broken build leaves nothing behind.
 
