@@ -277,6 +277,30 @@ func (e *Eval) refreshBase(s *rpc.RefreshBase) error {
 		}
 		return e.bury(in, in.GetCtime())
 	}
+	if s.GetBase() != nil {
+		if err := rebase(in, s); err != nil {
+			return err
+		}
+	}
+	if len(s.GetAttributes()) > 0 && !in.GetAttrDirty() && (s.GetNewer() || in.GetDefaultAttrs()) {
+		said, err := DecodeInode(s.GetAttributes())
+		if err != nil {
+			return err
+		}
+		takeAttributes(in, said)
+	}
+	return e.putOwing(in, in.GetCtime())
+}
+
+// takeAttributes gives an inode the attributes of another of its type.
+func takeAttributes(in, said *record.Inode) {
+	in.Mode, in.Uid, in.Gid, in.Rdev = said.GetMode(), said.GetUid(), said.GetGid(), said.GetRdev()
+	in.Atime, in.Mtime, in.Ctime = said.GetAtime(), said.GetMtime(), max(in.GetCtime(), said.GetCtime())
+	in.Target, in.Xattrs, in.DefaultAttrs = said.GetTarget(), said.GetXattrs(), said.GetDefaultAttrs()
+}
+
+// rebase gives an inode the bytes of another object.
+func rebase(in *record.Inode, s *rpc.RefreshBase) error {
 	base := &record.Base{}
 	if err := decode(s.GetBase(), base); err != nil {
 		return err
@@ -286,5 +310,5 @@ func (e *Eval) refreshBase(s *rpc.RefreshBase) error {
 	in.Version++
 	in.Links[0].Version = in.GetVersion()
 	in.Mtime, in.Ctime = s.GetModified(), max(in.GetCtime(), s.GetModified())
-	return e.putOwing(in, in.GetCtime())
+	return nil
 }

@@ -128,11 +128,21 @@ func (t *Transfer) lookDirectly(ctx context.Context, dir *record.Inode, name str
 	if err != nil {
 		return err
 	}
-	prefix, requested := dir.GetDir().GetPrefix(), t.cfg.Group.Applied()
+	prefix := dir.GetDir().GetPrefix()
+	m := t.merging(dir, prefix)
 	var page external.Page
 	switch o, err := store.Head(ctx, prefix+name); {
 	case err == nil:
 		page.Objects = []external.Object{o}
+		if m.ask.mode != ForeignNever {
+			said, err := t.answerOf(ctx, store, o)
+			if err != nil {
+				return err
+			}
+			if said != nil {
+				m.ask.answers[name] = said
+			}
+		}
 	case objcache.KindOf(err) != objcache.NotExist:
 		return err
 	}
@@ -143,7 +153,6 @@ func (t *Transfer) lookDirectly(ctx context.Context, dir *record.Inode, name str
 	if len(below.Objects) > 0 {
 		page = external.Page{Prefixes: []string{prefix + name + "/"}}
 	}
-	m := &merging{t: t, dir: dir, prefix: prefix, requested: requested, began: t.now()}
 	return m.merge(ctx, page)
 }
 
@@ -185,22 +194,24 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 		return err
 	}
 	prefix := dir.GetDir().GetPrefix()
-	if !dir.GetDir().GetMoving() {
+	if dir.GetDir().GetComplete() && !dir.GetDir().GetMoving() {
 		path, blocked, err := t.path(ctx, objcache.Ino(dir.GetIno()))
 		if err != nil {
 			return err
 		}
-		if dir.GetDir().GetComplete() && blocked {
-			t.skip(objcache.Ino(dir.GetIno())) // what stands there belongs to a directory that had this path before
-			return nil
+		if path != "" {
+			path += "/"
 		}
-		if prefix = path; prefix != "" {
-			prefix += "/"
+		// What stands there may belong to a directory that had this path before; or a directory above has been renamed, and nothing stands there yet.
+		if blocked || path != prefix {
+			t.skip(objcache.Ino(dir.GetIno()))
+			return nil
 		}
 	}
 	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
 	defer end()
-	m := &merging{t: t, dir: dir, prefix: prefix, requested: t.cfg.Group.Applied(), began: t.now(), whole: true, seen: map[string]bool{}}
+	m := t.merging(dir, prefix)
+	m.whole, m.seen = true, map[string]bool{}
 	if !dir.GetDir().GetComplete() {
 		if m.table, err = t.readTable(ctx, store, prefix); err != nil {
 			return err

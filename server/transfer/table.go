@@ -56,13 +56,18 @@ func (t *Transfer) readTable(ctx context.Context, store external.Store, prefix s
 	return rows, nil
 }
 
-// decorate gives a new inode the attributes of its row in the table, if the row is about this object.
-func (m *merging) decorate(in *record.Inode, n *rpc.Listed) {
+// tabled is the row of the table about a listed object; nil when there is none.
+func (m *merging) tabled(n *rpc.Listed) *record.TableRow {
 	r := m.table[n.GetName()]
 	isDir := r.GetMode()&objcache.ModeMask == objcache.ModeDir
 	if r == nil || isDir != n.GetDir() || !isDir && r.GetEtag() != n.GetEtag() {
-		return
+		return nil
 	}
+	return r
+}
+
+// decorate gives a new inode the attributes of its row in the table.
+func decorate(in *record.Inode, r *record.TableRow) {
 	in.Mode, in.Uid, in.Gid, in.Rdev, in.Target, in.Xattrs = r.GetMode(), r.GetUid(), r.GetGid(), r.GetRdev(), r.GetTarget(), r.GetXattrs()
 	in.Atime, in.Mtime, in.Ctime, in.DefaultAttrs = r.GetAtime(), r.GetMtime(), r.GetCtime(), false
 }
