@@ -6122,13 +6122,13 @@ func (x *Forget) GetIno() uint64 {
 	return 0
 }
 
-// VanishDir ends an empty directory of which external storage held nothing any more when it was asked. It must owe nothing.
+// VanishDir ends an empty directory of which external storage held nothing any more when it was listed last. It must owe nothing.
 type VanishDir struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
 	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"` // its parent and its name there
 	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	RequestedAt   uint64                 `protobuf:"varint,4,opt,name=requested_at,json=requestedAt,proto3" json:"requested_at,omitempty"` // index of the log of its group before external storage was asked
+	LoadedAt      int64                  `protobuf:"varint,4,opt,name=loaded_at,json=loadedAt,proto3" json:"loaded_at,omitempty"` // that listing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6184,9 +6184,9 @@ func (x *VanishDir) GetName() string {
 	return ""
 }
 
-func (x *VanishDir) GetRequestedAt() uint64 {
+func (x *VanishDir) GetLoadedAt() int64 {
 	if x != nil {
-		return x.RequestedAt
+		return x.LoadedAt
 	}
 	return 0
 }
@@ -7250,12 +7250,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"attributes\x12\x14\n" +
 	"\x05newer\x18\a \x01(\bR\x05newer\"\x1a\n" +
 	"\x06Forget\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"f\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"`\n" +
 	"\tVanishDir\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\x12!\n" +
-	"\frequested_at\x18\x04 \x01(\x04R\vrequestedAt\"E\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1b\n" +
+	"\tloaded_at\x18\x04 \x01(\x03R\bloadedAt\"E\n" +
 	"\vCheckParent\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +

@@ -6,7 +6,7 @@ import (
 	"github.com/objcache/objcache/server/record"
 )
 
-// vanishDir ends a directory that another client deleted: external storage held nothing below its key when it was asked, at the log index requested_at.
+// vanishDir ends a directory that another client deleted: its last listing showed neither its own object nor any below it.
 // Conflict when anything here says otherwise: then it stays, as a directory that was made here. Its entry goes by RemoveEntry in the same transaction.
 func (e *Eval) vanishDir(s *rpc.VanishDir) error {
 	in, err := e.directory(s.GetIno())
@@ -17,7 +17,7 @@ func (e *Eval) vanishDir(s *rpc.VanishDir) error {
 	if len(l) != 1 || l[0].GetDir() != s.GetDir() || l[0].GetName() != s.GetName() {
 		return objcache.Errorf(objcache.Conflict, "directory %d is not called %q in directory %d any more", s.GetIno(), s.GetName(), s.GetDir())
 	}
-	if Owes(in) || !d.GetComplete() || d.GetChildren() > 0 || d.GetMarkerAt() > s.GetRequestedAt() {
+	if Owes(in) || !d.GetComplete() || d.GetChildren() > 0 || d.GetMarker() || d.GetLoadedAt() != s.GetLoadedAt() {
 		return objcache.Errorf(objcache.Conflict, "directory %d is in use", s.GetIno())
 	}
 	owed := false

@@ -58,6 +58,7 @@ type Transfer struct {
 	bases   bases
 	flights flights
 	loads   loads
+	directs directs
 	heads   chan struct{} // room for requests about user metadata
 	persist persisting
 	hurried atomic.Int64 // until when every dirty file is due at once, ns
@@ -76,6 +77,7 @@ func New(cfg Config) *Transfer {
 	t.life, t.stop = context.WithCancel(context.Background())
 	t.bases.mu.known = map[baseKey]known{}
 	t.flights.init()
+	t.directs.init()
 	t.heads = make(chan struct{}, headsAtOnce)
 	t.loads.mu.running = map[objcache.Ino]*load{}
 	t.loads.mu.skipped = map[objcache.Ino]time.Time{}
