@@ -71,6 +71,7 @@ type Bucket struct {
 	SecretKey  string `json:"secretKey,omitempty"`
 	CABundle   string `json:"caBundle,omitempty"`
 	PathStyle  *bool  `json:"pathStyle,omitempty"`
+
 	// ForeignMetadata says when objects that others wrote are asked for attributes in their user metadata (a request each, once): auto (the
 	// default: where s3fs or the like have written), always or never.
 	ForeignMetadata string `json:"foreignMetadata,omitempty"`

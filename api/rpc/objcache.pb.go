@@ -5584,7 +5584,6 @@ type SettleEntry struct {
 	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`
 	Etag          string                 `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
 	Size          int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
-	Modified      int64                  `protobuf:"varint,6,opt,name=modified,proto3" json:"modified,omitempty"`
 	Gone          bool                   `protobuf:"varint,7,opt,name=gone,proto3" json:"gone,omitempty"` // the object of ino is deleted
 	Key           string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
 	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"` // only that its attributes changed
@@ -5653,13 +5652,6 @@ func (x *SettleEntry) GetEtag() string {
 func (x *SettleEntry) GetSize() int64 {
 	if x != nil {
 		return x.Size
-	}
-	return 0
-}
-
-func (x *SettleEntry) GetModified() int64 {
-	if x != nil {
-		return x.Modified
 	}
 	return 0
 }
@@ -5994,7 +5986,6 @@ type RefreshBase struct {
 	Modified      int64                  `protobuf:"varint,4,opt,name=modified,proto3" json:"modified,omitempty"`
 	Gone          bool                   `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
 	Attributes    []byte                 `protobuf:"bytes,6,opt,name=attributes,proto3" json:"attributes,omitempty"` // record.Inode: what the object's user metadata says
-	Newer         bool                   `protobuf:"varint,7,opt,name=newer,proto3" json:"newer,omitempty"`          // it was said after what the inode has now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6069,13 +6060,6 @@ func (x *RefreshBase) GetAttributes() []byte {
 		return x.Attributes
 	}
 	return nil
-}
-
-func (x *RefreshBase) GetNewer() bool {
-	if x != nil {
-		return x.Newer
-	}
-	return false
 }
 
 type Forget struct {
@@ -7192,19 +7176,18 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x10\n" +
-	"\x03len\x18\x06 \x01(\x03R\x03len\"\xcf\x01\n" +
+	"\x03len\x18\x06 \x01(\x03R\x03len\"\xb9\x01\n" +
 	"\vSettleEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04etag\x18\x04 \x01(\tR\x04etag\x12\x12\n" +
-	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x1a\n" +
-	"\bmodified\x18\x06 \x01(\x03R\bmodified\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x12\n" +
 	"\x04gone\x18\a \x01(\bR\x04gone\x12\x10\n" +
 	"\x03key\x18\b \x01(\tR\x03key\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\t \x01(\bR\n" +
-	"attributes\"D\n" +
+	"attributesJ\x04\b\x06\x10\a\"D\n" +
 	"\n" +
 	"ClaimEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
@@ -7238,7 +7221,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"attributes\x12\x18\n" +
 	"\aunasked\x18\t \x01(\bR\aunasked\x12\x1a\n" +
 	"\breplaces\x18\n" +
-	" \x01(\x04R\breplaces\"\xb4\x01\n" +
+	" \x01(\x04R\breplaces\"\x9e\x01\n" +
 	"\vRefreshBase\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x19\n" +
 	"\bold_etag\x18\x02 \x01(\tR\aoldEtag\x12\x12\n" +
@@ -7247,8 +7230,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04gone\x18\x05 \x01(\bR\x04gone\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\x06 \x01(\fR\n" +
-	"attributes\x12\x14\n" +
-	"\x05newer\x18\a \x01(\bR\x05newer\"\x1a\n" +
+	"attributes\"\x1a\n" +
 	"\x06Forget\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\"`\n" +
 	"\tVanishDir\x12\x10\n" +

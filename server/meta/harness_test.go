@@ -222,7 +222,7 @@ func (r *rows) end(it *record.Intent) {
 	r.do(&rpc.EndPersist{
 		Ino: file, Done: true, Version: it.GetVersion(), Link: pack(&record.Link{Dir: top, Name: "f", Key: "f", Etag: "E", Version: it.GetVersion()}),
 		Base: pack(&record.Base{Key: "f", Etag: "E", Size: it.GetSize(), Length: it.GetSize(), Version: it.GetVersion()}),
-	}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Etag: "E", Size: it.GetSize(), Modified: 60, Key: "f"},
+	}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Etag: "E", Size: it.GetSize(), Key: "f"},
 		&rpc.UnpinChunk{Ino: file, Version: it.GetVersion(), Done: true, Etag: "E", Len: it.GetSize()})
 }
 

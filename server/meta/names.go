@@ -131,7 +131,7 @@ func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 	}
 	row.Changed = e.applied + 1
 	if current && s.GetKey() != "" {
-		row.Etag, row.Size, row.Modified, row.Unasked = s.GetEtag(), s.GetSize(), 0, false
+		row.Etag, row.Size, row.Modified, row.Unasked = s.GetEtag(), s.GetSize(), -e.facts.Now(), false
 	}
 	if row.GetIno() == 0 {
 		return e.putTombstone(dir, s.GetName(), row)

@@ -123,15 +123,7 @@ func (e *Eval) mergeMarker(dir *record.Inode, s *rpc.MergePage) error {
 	if d := dir.GetDir(); !d.GetMoving() && d.GetMarkerAt() <= s.GetRequestedAt() {
 		d.Marker, d.MarkerModified = s.GetMarker() != 0, s.GetMarker()
 	}
-	if len(s.GetAttributes()) == 0 || dir.GetAttrDirty() {
-		return nil
-	}
-	said, err := DecodeInode(s.GetAttributes())
-	if err != nil {
-		return err
-	}
-	takeAttributes(dir, said)
-	return nil
+	return takeAttributes(dir, s.GetAttributes(), false)
 }
 
 // sweepTombstones drops tombstones that protected against listings older than this one.

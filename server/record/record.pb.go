@@ -939,7 +939,7 @@ type DirState struct {
 	TableWritten   uint64                 `protobuf:"varint,11,opt,name=table_written,json=tableWritten,proto3" json:"table_written,omitempty"`       // table_changes as of the last written table
 	Foreign        bool                   `protobuf:"varint,12,opt,name=foreign,proto3" json:"foreign,omitempty"`                                     // its objects are expected to carry attributes in their user metadata
 	MarkerAt       uint64                 `protobuf:"varint,13,opt,name=marker_at,json=markerAt,proto3" json:"marker_at,omitempty"`                   // index of the group's log when we last wrote the marker
-	MarkerModified int64                  `protobuf:"varint,14,opt,name=marker_modified,json=markerModified,proto3" json:"marker_modified,omitempty"` // of the marker as last listed, nanoseconds; 0: not listed since we wrote it
+	MarkerModified int64                  `protobuf:"varint,14,opt,name=marker_modified,json=markerModified,proto3" json:"marker_modified,omitempty"` // like DirEntry.modified; 0: no marker
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1072,7 +1072,7 @@ type DirEntry struct {
 	Mode          uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"` // type bits
 	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`  // of the object as last listed or written; files only
 	Size          int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
-	Modified      int64                  `protobuf:"varint,5,opt,name=modified,proto3" json:"modified,omitempty"` // of the object as last listed, nanoseconds; 0: not listed since we wrote it
+	Modified      int64                  `protobuf:"varint,5,opt,name=modified,proto3" json:"modified,omitempty"` // of the object as last listed, nanoseconds; negative: we wrote it about then and have not listed it since
 	Changed       uint64                 `protobuf:"varint,6,opt,name=changed,proto3" json:"changed,omitempty"`   // index of the group's log at the last change of the name by us
 	Debts         []*Debt                `protobuf:"bytes,7,rep,name=debts,proto3" json:"debts,omitempty"`        // inodes that had this name and still have an object in external storage
 	Cookie        uint64                 `protobuf:"varint,8,opt,name=cookie,proto3" json:"cookie,omitempty"`     // readdir position, unique in the directory

@@ -12,7 +12,6 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
-	"github.com/objcache/objcache/server/record"
 )
 
 // Which objects of a listing are asked for their user metadata: docs/decisions/0009.
@@ -67,9 +66,7 @@ func (m *merging) notePage(ctx context.Context, page external.Page) {
 	a.expect = a.mode == ForeignAlways || d.GetForeign()
 	// Whatever is new in a directory that was listed before has just been written; a table says that somebody cared for attributes.
 	a.sample = m.prefix == "" || d.GetComplete() || m.table != nil || a.marker != 0 && !m.dir.GetDefaultAttrs()
-	ours := d.GetMarker() && d.GetMarkerModified() == 0
-	news := !ours && d.GetMarkerModified()/1e9 != a.marker/1e9
-	if a.marker == 0 || !news || !d.GetComplete() && !m.dir.GetDefaultAttrs() {
+	if a.marker == 0 || !rewritten(d.GetMarkerModified(), a.marker) || !d.GetComplete() && !m.dir.GetDefaultAttrs() {
 		return
 	}
 	self, err := m.askOne(ctx, &rpc.Listed{Key: m.prefix, Dir: true})
@@ -138,12 +135,19 @@ func (m *merging) known(n *rpc.Listed) (bool, error) {
 	case n.GetDir() || row.GetEtag() == "":
 		return true, nil
 	}
-	return row.GetEtag() == n.GetEtag() && !row.GetUnasked() && !rewritten(row, n), nil
+	return row.GetEtag() == n.GetEtag() && !row.GetUnasked() && !rewritten(row.GetModified(), n.GetModified()), nil
 }
 
-// rewritten reports whether the object was written again with the same bytes, as s3fs does for a chmod. Listings tell seconds.
-func rewritten(row *record.DirEntry, n *rpc.Listed) bool {
-	return row.GetModified() != 0 && row.GetModified()/1e9 != n.GetModified()/1e9
+// clocks is by how much our clock and that of external storage may differ.
+const clocks = time.Minute
+
+// rewritten reports whether an object was written again since it was last modified as noted (DirEntry.modified), perhaps with the same bytes, as s3fs
+// does for a chmod. Listings tell seconds. What we wrote ourselves and have not listed yet is judged by our clock.
+func rewritten(noted, listed int64) bool {
+	if noted < 0 {
+		return listed > -noted+int64(clocks)
+	}
+	return noted/1e9 != listed/1e9
 }
 
 // askAll asks for several names at once. After the first failure the rest is not asked.

@@ -157,6 +157,7 @@ func (m *merging) page(names []*rpc.Listed, complete bool) (*rpc.Step, error) {
 	}
 	if complete && m.ask.self != nil {
 		in := proto.CloneOf(m.dir)
+		in.Ctime = m.ask.marker
 		understand(in, m.ask.self.meta, "")
 		b, err := encode(in)
 		if err != nil {
@@ -262,7 +263,7 @@ func (m *merging) change(row *record.DirEntry, n *rpc.Listed, now int64) ([]*rpc
 	if n.GetDir() || isDir || row.GetEtag() == "" || !other && said == nil {
 		return nil, nil
 	}
-	r := &rpc.RefreshBase{Ino: row.GetIno(), OldEtag: row.GetEtag(), Modified: n.GetModified(), Gone: n.GetEtag() == "", Newer: other || rewritten(row, n)}
+	r := &rpc.RefreshBase{Ino: row.GetIno(), OldEtag: row.GetEtag(), Modified: n.GetModified(), Gone: n.GetEtag() == ""}
 	steps := []*rpc.Step{{Step: &rpc.Step_RefreshBase{RefreshBase: r}}}
 	if r.GetGone() {
 		return steps, nil

@@ -51,6 +51,20 @@ func TestUnderstand_ModesOfEveryTool(t *testing.T) {
 	}
 }
 
+func TestRewritten_ByTheTimesOfListings(t *testing.T) {
+	for _, c := range []struct {
+		noted, listed int64
+		want          bool
+	}{
+		{5e9, 5e9, false}, {5e9, 5e9 + 1e6, false}, {5e9, 6e9, true}, {5e9, 4e9, true}, {0, 5e9, true}, {1, 5e9, true},
+		{-100e9, 100e9, false}, {-100e9, 50e9, false}, {-100e9, 130e9, false}, {-100e9, 170e9, true},
+	} {
+		if got := rewritten(c.noted, c.listed); got != c.want {
+			t.Errorf("noted %d, listed %d: %v", c.noted, c.listed, got)
+		}
+	}
+}
+
 func TestUnderstand_Times(t *testing.T) {
 	for s, want := range map[string]int64{
 		"1577934245": 1577934245e9, "1577934245.123456789": 1577934245123456789, "1577934245.5": 1577934245500000000, "0": 0,
