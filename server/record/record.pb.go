@@ -2097,6 +2097,7 @@ type TableRow struct {
 	Ctime         int64                  `protobuf:"varint,9,opt,name=ctime,proto3" json:"ctime,omitempty"`
 	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`
 	Xattrs        map[string][]byte      `protobuf:"bytes,11,rep,name=xattrs,proto3" json:"xattrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Modified      int64                  `protobuf:"varint,12,opt,name=modified,proto3" json:"modified,omitempty"` // as in DirEntry, of a directory as in DirState.marker_modified; an object written since may tell something newer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2206,6 +2207,13 @@ func (x *TableRow) GetXattrs() map[string][]byte {
 		return x.Xattrs
 	}
 	return nil
+}
+
+func (x *TableRow) GetModified() int64 {
+	if x != nil {
+		return x.Modified
+	}
+	return 0
 }
 
 var File_server_record_record_proto protoreflect.FileDescriptor
@@ -2411,7 +2419,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"nextExtent\"T\n" +
 	"\bDirTable\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x120\n" +
-	"\x04rows\x18\x02 \x03(\v2\x1c.objcache.record.v1.TableRowR\x04rows\"\xd5\x02\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1c.objcache.record.v1.TableRowR\x04rows\"\xf1\x02\n" +
 	"\bTableRow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x12\n" +
@@ -2424,7 +2432,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05ctime\x18\t \x01(\x03R\x05ctime\x12\x16\n" +
 	"\x06target\x18\n" +
 	" \x01(\tR\x06target\x12@\n" +
-	"\x06xattrs\x18\v \x03(\v2(.objcache.record.v1.TableRow.XattrsEntryR\x06xattrs\x1a9\n" +
+	"\x06xattrs\x18\v \x03(\v2(.objcache.record.v1.TableRow.XattrsEntryR\x06xattrs\x12\x1a\n" +
+	"\bmodified\x18\f \x01(\x03R\bmodified\x1a9\n" +
 	"\vXattrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B,Z*github.com/objcache/objcache/server/recordb\x06proto3"

@@ -307,6 +307,44 @@ func TestForeign_ChmodHereIsNotUndone(t *testing.T) {
 	}
 }
 
+func TestForeign_WhatS3fsChangedWhileNoClusterRanIsSeen(t *testing.T) {
+	r := newRig(t, 2, nil)
+	r.own()
+	d := r.lookup("d").Ino
+	for range 2 { // what is noted of the objects is what a listing tells
+		if err := r.c.Refresh(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mode := uint32(0o604)
+	for _, n := range []string{"f", "l"} {
+		if _, err := r.c.Setattr(t.Context(), r.lookup("d", n).Ino, objcache.SetAttr{Mode: &mode}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.flush()
+	was, err := r.s3.Head(t.Context(), "d/f")
+	if err != nil {
+		t.Fatal(err)
+	}
+	later := map[string]string{"ctime": fmt.Sprint(time.Now().Unix() + 10)}
+	wait.Until(t, 10*time.Second, "later times", func() bool {
+		r.putMeta("d/f", "hi", s3fsMeta("33152", later))
+		r.putMeta("d/l", "../x/y", s3fsMeta("41471", nil)) // older than the chmod here
+		r.putMeta("d/", "", s3fsMeta("16832", later))
+		o, err := r.s3.Head(t.Context(), "d/f")
+		return err == nil && o.Modified.After(was.Modified.Add(time.Second))
+	})
+	fresh := r.reload(2)
+	fresh.names(fresh.lookup("d").Ino)
+	if a := fresh.lookup("d", "f"); a.Mode != objcache.ModeRegular|0o600 || a.UID != 1000 {
+		t.Errorf("d/f: mode %o, owner %d", a.Mode, a.UID)
+	}
+	if a := fresh.lookup("d", "l"); a.Mode != objcache.ModeSymlink|0o604 {
+		t.Errorf("d/l: mode %o", a.Mode)
+	}
+}
+
 // own makes a file, a symlink and a directory with attributes, and brings them to the bucket.
 func (r *rig) own() {
 	r.t.Helper()

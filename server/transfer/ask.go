@@ -66,7 +66,7 @@ func (m *merging) notePage(ctx context.Context, page external.Page) {
 	a.expect = a.mode == ForeignAlways || d.GetForeign()
 	// Whatever is new in a directory that was listed before has just been written; a table says that somebody cared for attributes.
 	a.sample = m.prefix == "" || d.GetComplete() || m.table != nil || a.marker != 0 && !m.dir.GetDefaultAttrs()
-	if a.marker == 0 || !rewritten(d.GetMarkerModified(), a.marker) || !d.GetComplete() && !m.dir.GetDefaultAttrs() {
+	if a.marker == 0 || !rewritten(d.GetMarkerModified(), a.marker) || !d.GetComplete() && !m.dir.GetDefaultAttrs() && d.GetMarkerModified() == 0 {
 		return
 	}
 	self, err := m.askOne(ctx, &rpc.Listed{Key: m.prefix, Dir: true})
@@ -131,7 +131,8 @@ func (m *merging) known(n *rpc.Listed) (bool, error) {
 	case !meta.Fresh(row, m.requested):
 		return true, nil
 	case row.GetIno() == 0:
-		return m.tabled(n) != nil, nil
+		r := m.tabled(n)
+		return r != nil && (n.GetDir() || !rewritten(r.GetModified(), n.GetModified())), nil
 	case n.GetDir() || row.GetEtag() == "":
 		return true, nil
 	}
@@ -139,7 +140,7 @@ func (m *merging) known(n *rpc.Listed) (bool, error) {
 }
 
 // clocks is by how much our clock and that of external storage may differ.
-const clocks = time.Minute
+const clocks = 5 * time.Second
 
 // rewritten reports whether an object was written again since it was last modified as noted (DirEntry.modified), perhaps with the same bytes, as s3fs
 // does for a chmod. Listings tell seconds. What we wrote ourselves and have not listed yet is judged by our clock.

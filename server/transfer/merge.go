@@ -240,13 +240,15 @@ func (m *merging) inode(n *rpc.Listed, now int64) *record.Inode {
 		in.Base.Version = 1
 		in.Links[0].Key, in.Links[0].Etag, in.Links[0].Version = n.GetKey(), n.GetEtag(), 1
 	}
-	if r := m.tabled(n); r != nil {
-		decorate(in, r)
-	} else if said := m.ask.answers[n.GetName()]; said != nil {
+	said := m.ask.answers[n.GetName()]
+	if said != nil {
 		understand(in, said.meta, said.target)
 		if in.GetDir() != nil {
 			in.Dir.Foreign = m.ask.mode == ForeignAuto && hasOwner(said.meta) && said.meta[metaIno] == ""
 		}
+	}
+	if r := m.tabled(n); r != nil && (in.GetDefaultAttrs() || in.GetCtime() <= r.GetCtime()) {
+		decorate(in, r)
 	}
 	return in
 }

@@ -70,6 +70,9 @@ func (m *merging) tabled(n *rpc.Listed) *record.TableRow {
 func decorate(in *record.Inode, r *record.TableRow) {
 	in.Mode, in.Uid, in.Gid, in.Rdev, in.Target, in.Xattrs = r.GetMode(), r.GetUid(), r.GetGid(), r.GetRdev(), r.GetTarget(), r.GetXattrs()
 	in.Atime, in.Mtime, in.Ctime, in.DefaultAttrs = r.GetAtime(), r.GetMtime(), r.GetCtime(), false
+	if in.GetDir() != nil {
+		in.Dir.MarkerModified = r.GetModified()
+	}
 }
 
 func attributesGone(in *record.Inode) *rpc.Step {
@@ -156,8 +159,12 @@ func (t *Transfer) tableRow(ctx context.Context, name string, row *record.DirEnt
 	if err != nil || in.GetDefaultAttrs() || in.GetDir() == nil && row.GetEtag() == "" {
 		return nil, err
 	}
+	modified := row.GetModified()
+	if d := in.GetDir(); d != nil {
+		modified = d.GetMarkerModified()
+	}
 	return &record.TableRow{
 		Name: name, Etag: row.GetEtag(), Mode: in.GetMode(), Uid: in.GetUid(), Gid: in.GetGid(), Rdev: in.GetRdev(), Target: in.GetTarget(), Xattrs: in.GetXattrs(),
-		Atime: in.GetAtime(), Mtime: in.GetMtime(), Ctime: in.GetCtime(),
+		Atime: in.GetAtime(), Mtime: in.GetMtime(), Ctime: in.GetCtime(), Modified: modified,
 	}, nil
 }
