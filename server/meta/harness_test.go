@@ -120,6 +120,8 @@ func stepOf(s any) *rpc.Step {
 		return &rpc.Step{Step: &rpc.Step_Forget{Forget: x}}
 	case *rpc.CheckParent:
 		return &rpc.Step{Step: &rpc.Step_CheckParent{CheckParent: x}}
+	case *rpc.VanishDir:
+		return &rpc.Step{Step: &rpc.Step_VanishDir{VanishDir: x}}
 	}
 	return &rpc.Step{}
 }

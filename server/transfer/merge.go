@@ -157,13 +157,15 @@ func (m *merging) page(names []*rpc.Listed, complete bool) (*rpc.Step, error) {
 	}
 	if complete && m.ask.self != nil {
 		in := proto.CloneOf(m.dir)
-		in.Ctime = m.ask.marker
+		in.Ctime, in.DefaultAttrs = m.ask.marker, true
 		understand(in, m.ask.self.meta, "")
-		b, err := encode(in)
-		if err != nil {
-			return nil, err
+		if !in.GetDefaultAttrs() {
+			b, err := encode(in)
+			if err != nil {
+				return nil, err
+			}
+			p.Attributes = b
 		}
-		p.Attributes = b
 	}
 	return &rpc.Step{Step: &rpc.Step_MergePage{MergePage: p}}, nil
 }
