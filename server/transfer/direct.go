@@ -102,6 +102,7 @@ func (t *Transfer) lookDirectly(ctx context.Context, dir *record.Inode, name str
 	}
 	if len(below.Objects) > 0 {
 		page = external.Page{Prefixes: []string{prefix + name + "/"}}
+		delete(m.ask.answers, name) // the file of that name is not shown
 	}
 	return m.merge(ctx, page)
 }
