@@ -199,3 +199,24 @@ func TestRename_OfADirectoryTakesWhatWasNeverListed(t *testing.T) {
 		})
 	}
 }
+
+func TestPersist_AFileThatCameBackOverwritesItsOwnObject(t *testing.T) {
+	r := newRig(t, 3, nil)
+	ino := r.write(r.b, "f", []byte("a"))
+	d := r.mkdir(r.b, "d")
+	r.flush()
+	if err := r.c.Rename(t.Context(), r.b, "f", d, "g", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.c.Rename(t.Context(), d, "g", r.b, "f", 0); err != nil {
+		t.Fatal(err)
+	}
+	r.overwrite(ino, 0, []byte("b"))
+	r.flush()
+	if got := r.keys(); !slices.Equal(got, []string{"d/", "f"}) {
+		t.Errorf("keys %q", got)
+	}
+	if got := r.object("f"); string(got) != "b" {
+		t.Errorf("f holds %q", got)
+	}
+}

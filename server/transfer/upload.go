@@ -60,6 +60,11 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if err != nil {
 		return err
 	}
+	for _, b := range in.GetTrash() {
+		if b.GetKey() == p.GetPath() {
+			match = b.GetEtag() // renamed away and back: what stands there is still its own
+		}
+	}
 	if link.GetKey() == p.GetPath() {
 		match = link.GetEtag()
 	}
