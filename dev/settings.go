@@ -82,4 +82,6 @@ type Bucket struct {
 	SecretKey  string `json:"secretKey,omitempty"`
 	CABundle   string `json:"caBundle,omitempty"`
 	PathStyle  *bool  `json:"pathStyle,omitempty"`
+
+	ForeignMetadata string `json:"foreignMetadata,omitempty"`
 }

@@ -71,6 +71,10 @@ type Bucket struct {
 	SecretKey  string `json:"secretKey,omitempty"`
 	CABundle   string `json:"caBundle,omitempty"`
 	PathStyle  *bool  `json:"pathStyle,omitempty"`
+
+	// ForeignMetadata says when objects that others wrote are asked for attributes in their user metadata (a request each, once): auto (the
+	// default: where s3fs or the like have written), always or never.
+	ForeignMetadata string `json:"foreignMetadata,omitempty"`
 }
 
 // TLS names PEM files. All empty: plain text.
@@ -177,6 +181,8 @@ func (c Config) Validate() error {
 			return bad("bucket %q: dirName and bucketName must be set", b.BucketName)
 		case strings.ContainsAny(b.DirName, "/\x00") || b.DirName == "." || b.DirName == "..":
 			return bad("dirName %q is no file name", b.DirName)
+		case b.ForeignMetadata != "" && b.ForeignMetadata != "auto" && b.ForeignMetadata != "always" && b.ForeignMetadata != "never":
+			return bad("bucket %q: foreignMetadata %q: want auto, always or never", b.BucketName, b.ForeignMetadata)
 		case seen[b.DirName]:
 			return bad("dirName %q is there twice", b.DirName)
 		}

@@ -179,6 +179,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 		FlushInterval: time.Duration(s.cfg.FlushInterval), ExternalTTL: time.Duration(s.cfg.ExternalTTL),
 		Prefix: s.cfg.MetadataPrefix, Overwrite: s.cfg.Conflict == "overwrite", Defaults: defaults, Node: s.cfg.Name,
 		Pressed: s.budget.Pressed,
+		Foreign: foreign(s.cfg.Buckets),
 	})
 	s.fs = &namespace.FS{
 		Group: s.group, Peers: s.router, Loader: s.moves, View: s.View, Buckets: s.buckets.names(), Defaults: defaults, Logger: s.logger, Started: time.Now(),
@@ -203,6 +204,16 @@ func (s *Server) openRooms(ctx context.Context) error {
 	rpc.RegisterTransactionsServer(s.grpc, &serverrpc.Transactions{Group: s.group})
 	rpc.RegisterAdminServer(s.grpc, &admin{s: s})
 	return s.fs.MakeBuckets(ctx, time.Now().UnixNano())
+}
+
+func foreign(buckets []Bucket) map[string]transfer.Foreign {
+	m := map[string]transfer.Foreign{}
+	for _, b := range buckets {
+		if b.ForeignMetadata != "auto" {
+			m[b.DirName] = transfer.Foreign(b.ForeignMetadata)
+		}
+	}
+	return m
 }
 
 func (s *Server) serve(life context.Context) error {

@@ -4061,6 +4061,7 @@ type Step struct {
 	//	*Step_RefreshBase
 	//	*Step_Forget
 	//	*Step_CheckParent
+	//	*Step_VanishDir
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4274,6 +4275,15 @@ func (x *Step) GetCheckParent() *CheckParent {
 	return nil
 }
 
+func (x *Step) GetVanishDir() *VanishDir {
+	if x != nil {
+		if x, ok := x.Step.(*Step_VanishDir); ok {
+			return x.VanishDir
+		}
+	}
+	return nil
+}
+
 type isStep_Step interface {
 	isStep_Step()
 }
@@ -4354,6 +4364,10 @@ type Step_CheckParent struct {
 	CheckParent *CheckParent `protobuf:"bytes,21,opt,name=check_parent,json=checkParent,proto3,oneof"`
 }
 
+type Step_VanishDir struct {
+	VanishDir *VanishDir `protobuf:"bytes,22,opt,name=vanish_dir,json=vanishDir,proto3,oneof"`
+}
+
 func (*Step_AddEntry) isStep_Step() {}
 
 func (*Step_RemoveEntry) isStep_Step() {}
@@ -4391,6 +4405,8 @@ func (*Step_RefreshBase) isStep_Step() {}
 func (*Step_Forget) isStep_Step() {}
 
 func (*Step_CheckParent) isStep_Step() {}
+
+func (*Step_VanishDir) isStep_Step() {}
 
 type StepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5568,7 +5584,6 @@ type SettleEntry struct {
 	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`
 	Etag          string                 `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
 	Size          int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
-	Modified      int64                  `protobuf:"varint,6,opt,name=modified,proto3" json:"modified,omitempty"`
 	Gone          bool                   `protobuf:"varint,7,opt,name=gone,proto3" json:"gone,omitempty"` // the object of ino is deleted
 	Key           string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
 	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"` // only that its attributes changed
@@ -5637,13 +5652,6 @@ func (x *SettleEntry) GetEtag() string {
 func (x *SettleEntry) GetSize() int64 {
 	if x != nil {
 		return x.Size
-	}
-	return 0
-}
-
-func (x *SettleEntry) GetModified() int64 {
-	if x != nil {
-		return x.Modified
 	}
 	return 0
 }
@@ -5738,8 +5746,11 @@ type MergePage struct {
 	Began         int64                  `protobuf:"varint,4,opt,name=began,proto3" json:"began,omitempty"`
 	Entries       []*Listed              `protobuf:"bytes,5,rep,name=entries,proto3" json:"entries,omitempty"`
 	First         bool                   `protobuf:"varint,6,opt,name=first,proto3" json:"first,omitempty"`
-	After         string                 `protobuf:"bytes,7,opt,name=after,proto3" json:"after,omitempty"` // names of this page lie in (after, upto]
-	Upto          string                 `protobuf:"bytes,8,opt,name=upto,proto3" json:"upto,omitempty"`   // empty on the last page
+	After         string                 `protobuf:"bytes,7,opt,name=after,proto3" json:"after,omitempty"`            // names of this page lie in (after, upto]
+	Upto          string                 `protobuf:"bytes,8,opt,name=upto,proto3" json:"upto,omitempty"`              // empty on the last page
+	Marker        int64                  `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`         // complete: when the directory's own object was modified, ns; 0: there is none
+	Attributes    []byte                 `protobuf:"bytes,10,opt,name=attributes,proto3" json:"attributes,omitempty"` // record.Inode: what that object's user metadata says of the directory
+	Foreign       bool                   `protobuf:"varint,11,opt,name=foreign,proto3" json:"foreign,omitempty"`      // attributes are expected in the user metadata of the directory's objects
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5830,6 +5841,27 @@ func (x *MergePage) GetUpto() string {
 	return ""
 }
 
+func (x *MergePage) GetMarker() int64 {
+	if x != nil {
+		return x.Marker
+	}
+	return 0
+}
+
+func (x *MergePage) GetAttributes() []byte {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *MergePage) GetForeign() bool {
+	if x != nil {
+		return x.Foreign
+	}
+	return false
+}
+
 type Listed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -5840,6 +5872,8 @@ type Listed struct {
 	Ino           uint64                 `protobuf:"varint,6,opt,name=ino,proto3" json:"ino,omitempty"` // proposed for a new name
 	Key           string                 `protobuf:"bytes,7,opt,name=key,proto3" json:"key,omitempty"`
 	Attributes    []byte                 `protobuf:"bytes,8,opt,name=attributes,proto3" json:"attributes,omitempty"` // record.Inode with attributes known from a table or HEAD
+	Unasked       bool                   `protobuf:"varint,9,opt,name=unasked,proto3" json:"unasked,omitempty"`      // user metadata is expected and could not be read
+	Replaces      uint64                 `protobuf:"varint,10,opt,name=replaces,proto3" json:"replaces,omitempty"`   // the inode that has the name now and is of another type than the object
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5930,6 +5964,20 @@ func (x *Listed) GetAttributes() []byte {
 	return nil
 }
 
+func (x *Listed) GetUnasked() bool {
+	if x != nil {
+		return x.Unasked
+	}
+	return false
+}
+
+func (x *Listed) GetReplaces() uint64 {
+	if x != nil {
+		return x.Replaces
+	}
+	return 0
+}
+
 type RefreshBase struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
@@ -5937,6 +5985,7 @@ type RefreshBase struct {
 	Base          []byte                 `protobuf:"bytes,3,opt,name=base,proto3" json:"base,omitempty"`
 	Modified      int64                  `protobuf:"varint,4,opt,name=modified,proto3" json:"modified,omitempty"`
 	Gone          bool                   `protobuf:"varint,5,opt,name=gone,proto3" json:"gone,omitempty"`
+	Attributes    []byte                 `protobuf:"bytes,6,opt,name=attributes,proto3" json:"attributes,omitempty"` // record.Inode: what the object's user metadata says
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6006,6 +6055,13 @@ func (x *RefreshBase) GetGone() bool {
 	return false
 }
 
+func (x *RefreshBase) GetAttributes() []byte {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
 type Forget struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
@@ -6050,6 +6106,75 @@ func (x *Forget) GetIno() uint64 {
 	return 0
 }
 
+// VanishDir ends an empty directory of which external storage held nothing any more when it was listed last. It must owe nothing.
+type VanishDir struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"` // its parent and its name there
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	LoadedAt      int64                  `protobuf:"varint,4,opt,name=loaded_at,json=loadedAt,proto3" json:"loaded_at,omitempty"` // that listing
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VanishDir) Reset() {
+	*x = VanishDir{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VanishDir) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VanishDir) ProtoMessage() {}
+
+func (x *VanishDir) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VanishDir.ProtoReflect.Descriptor instead.
+func (*VanishDir) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *VanishDir) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *VanishDir) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *VanishDir) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *VanishDir) GetLoadedAt() int64 {
+	if x != nil {
+		return x.LoadedAt
+	}
+	return 0
+}
+
 // CheckParent demands that a directory still is where it was seen: a rename that depends on it takes its lock.
 type CheckParent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6062,7 +6187,7 @@ type CheckParent struct {
 
 func (x *CheckParent) Reset() {
 	*x = CheckParent{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6074,7 +6199,7 @@ func (x *CheckParent) String() string {
 func (*CheckParent) ProtoMessage() {}
 
 func (x *CheckParent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6087,7 +6212,7 @@ func (x *CheckParent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckParent.ProtoReflect.Descriptor instead.
 func (*CheckParent) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *CheckParent) GetIno() uint64 {
@@ -6119,7 +6244,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6131,7 +6256,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6144,7 +6269,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
 }
 
 type Member struct {
@@ -6159,7 +6284,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6171,7 +6296,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6184,7 +6309,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -6228,7 +6353,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6240,7 +6365,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6253,7 +6378,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -6299,7 +6424,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6311,7 +6436,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6324,7 +6449,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
 }
 
 type StatusReply struct {
@@ -6351,7 +6476,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6363,7 +6488,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6376,7 +6501,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6507,7 +6632,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6519,7 +6644,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6532,7 +6657,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -6915,7 +7040,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\xa8\t\n" +
+	"\aPENDING\x10\x03\"\xe5\t\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -6942,7 +7067,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"merge_page\x18\x11 \x01(\v2\x1a.objcache.rpc.v1.MergePageH\x00R\tmergePage\x12A\n" +
 	"\frefresh_base\x18\x12 \x01(\v2\x1c.objcache.rpc.v1.RefreshBaseH\x00R\vrefreshBase\x121\n" +
 	"\x06forget\x18\x13 \x01(\v2\x17.objcache.rpc.v1.ForgetH\x00R\x06forget\x12A\n" +
-	"\fcheck_parent\x18\x15 \x01(\v2\x1c.objcache.rpc.v1.CheckParentH\x00R\vcheckParentB\x06\n" +
+	"\fcheck_parent\x18\x15 \x01(\v2\x1c.objcache.rpc.v1.CheckParentH\x00R\vcheckParent\x12;\n" +
+	"\n" +
+	"vanish_dir\x18\x16 \x01(\v2\x1a.objcache.rpc.v1.VanishDirH\x00R\tvanishDirB\x06\n" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
@@ -7049,24 +7176,23 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x10\n" +
-	"\x03len\x18\x06 \x01(\x03R\x03len\"\xcf\x01\n" +
+	"\x03len\x18\x06 \x01(\x03R\x03len\"\xb9\x01\n" +
 	"\vSettleEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04etag\x18\x04 \x01(\tR\x04etag\x12\x12\n" +
-	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x1a\n" +
-	"\bmodified\x18\x06 \x01(\x03R\bmodified\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x03R\x04size\x12\x12\n" +
 	"\x04gone\x18\a \x01(\bR\x04gone\x12\x10\n" +
 	"\x03key\x18\b \x01(\tR\x03key\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\t \x01(\bR\n" +
-	"attributes\"D\n" +
+	"attributesJ\x04\b\x06\x10\a\"D\n" +
 	"\n" +
 	"ClaimEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
-	"\x03ino\x18\x03 \x01(\x04R\x03ino\"\xe5\x01\n" +
+	"\x03ino\x18\x03 \x01(\x04R\x03ino\"\xb7\x02\n" +
 	"\tMergePage\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12!\n" +
 	"\frequested_at\x18\x02 \x01(\x04R\vrequestedAt\x12\x1a\n" +
@@ -7075,7 +7201,13 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aentries\x18\x05 \x03(\v2\x17.objcache.rpc.v1.ListedR\aentries\x12\x14\n" +
 	"\x05first\x18\x06 \x01(\bR\x05first\x12\x14\n" +
 	"\x05after\x18\a \x01(\tR\x05after\x12\x12\n" +
-	"\x04upto\x18\b \x01(\tR\x04upto\"\xb6\x01\n" +
+	"\x04upto\x18\b \x01(\tR\x04upto\x12\x16\n" +
+	"\x06marker\x18\t \x01(\x03R\x06marker\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\n" +
+	" \x01(\fR\n" +
+	"attributes\x12\x18\n" +
+	"\aforeign\x18\v \x01(\bR\aforeign\"\xec\x01\n" +
 	"\x06Listed\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\bR\x03dir\x12\x12\n" +
@@ -7086,15 +7218,26 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03key\x18\a \x01(\tR\x03key\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\b \x01(\fR\n" +
-	"attributes\"~\n" +
+	"attributes\x12\x18\n" +
+	"\aunasked\x18\t \x01(\bR\aunasked\x12\x1a\n" +
+	"\breplaces\x18\n" +
+	" \x01(\x04R\breplaces\"\x9e\x01\n" +
 	"\vRefreshBase\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x19\n" +
 	"\bold_etag\x18\x02 \x01(\tR\aoldEtag\x12\x12\n" +
 	"\x04base\x18\x03 \x01(\fR\x04base\x12\x1a\n" +
 	"\bmodified\x18\x04 \x01(\x03R\bmodified\x12\x12\n" +
-	"\x04gone\x18\x05 \x01(\bR\x04gone\"\x1a\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\x12\x1e\n" +
+	"\n" +
+	"attributes\x18\x06 \x01(\fR\n" +
+	"attributes\"\x1a\n" +
 	"\x06Forget\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"E\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"`\n" +
+	"\tVanishDir\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1b\n" +
+	"\tloaded_at\x18\x04 \x01(\x03R\bloadedAt\"E\n" +
 	"\vCheckParent\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
@@ -7167,7 +7310,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 82)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -7245,15 +7388,16 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*Listed)(nil),            // 73: objcache.rpc.v1.Listed
 	(*RefreshBase)(nil),       // 74: objcache.rpc.v1.RefreshBase
 	(*Forget)(nil),            // 75: objcache.rpc.v1.Forget
-	(*CheckParent)(nil),       // 76: objcache.rpc.v1.CheckParent
-	(*ViewRequest)(nil),       // 77: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 78: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 79: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 80: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 81: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 82: objcache.rpc.v1.BucketStatus
-	nil,                       // 83: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 84: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*VanishDir)(nil),         // 76: objcache.rpc.v1.VanishDir
+	(*CheckParent)(nil),       // 77: objcache.rpc.v1.CheckParent
+	(*ViewRequest)(nil),       // 78: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 79: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 80: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 81: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 82: objcache.rpc.v1.StatusReply
+	(*BucketStatus)(nil),      // 83: objcache.rpc.v1.BucketStatus
+	nil,                       // 84: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 85: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	3,  // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -7296,11 +7440,11 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	8,  // 37: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
 	12, // 38: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
 	0,  // 39: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	83, // 40: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	84, // 40: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
 	30, // 41: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
 	31, // 42: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
 	8,  // 43: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	84, // 44: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	85, // 44: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
 	1,  // 45: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
 	47, // 46: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
 	54, // 47: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
@@ -7326,35 +7470,36 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	72, // 67: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
 	74, // 68: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
 	75, // 69: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	76, // 70: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	57, // 71: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	57, // 72: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	15, // 73: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	20, // 74: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	31, // 75: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73, // 76: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	78, // 77: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	82, // 78: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	47, // 79: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	4,  // 80: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	45, // 81: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	48, // 82: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	50, // 83: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	52, // 84: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	80, // 85: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	77, // 86: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	5,  // 87: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	46, // 88: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	49, // 89: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	51, // 90: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	53, // 91: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	81, // 92: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	79, // 93: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	87, // [87:94] is the sub-list for method output_type
-	80, // [80:87] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	77, // 70: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	76, // 71: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
+	57, // 72: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	57, // 73: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	15, // 74: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	20, // 75: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	31, // 76: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73, // 77: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	79, // 78: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	83, // 79: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	47, // 80: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	4,  // 81: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	45, // 82: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	48, // 83: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	50, // 84: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	52, // 85: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	81, // 86: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	78, // 87: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	5,  // 88: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	46, // 89: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	49, // 90: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	51, // 91: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	53, // 92: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	82, // 93: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	80, // 94: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	88, // [88:95] is the sub-list for method output_type
+	81, // [81:88] is the sub-list for method input_type
+	81, // [81:81] is the sub-list for extension type_name
+	81, // [81:81] is the sub-list for extension extendee
+	0,  // [0:81] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -7421,6 +7566,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_RefreshBase)(nil),
 		(*Step_Forget)(nil),
 		(*Step_CheckParent)(nil),
+		(*Step_VanishDir)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -7428,7 +7574,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   82,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -130,6 +130,8 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.forget(x.Forget)
 	case *rpc.Step_CheckParent:
 		return nil, e.checkParent(x.CheckParent)
+	case *rpc.Step_VanishDir:
+		return nil, e.vanishDir(x.VanishDir)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "step %T", s.GetStep())
 }

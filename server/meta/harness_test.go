@@ -120,6 +120,8 @@ func stepOf(s any) *rpc.Step {
 		return &rpc.Step{Step: &rpc.Step_Forget{Forget: x}}
 	case *rpc.CheckParent:
 		return &rpc.Step{Step: &rpc.Step_CheckParent{CheckParent: x}}
+	case *rpc.VanishDir:
+		return &rpc.Step{Step: &rpc.Step_VanishDir{VanishDir: x}}
 	}
 	return &rpc.Step{}
 }
@@ -222,7 +224,7 @@ func (r *rows) end(it *record.Intent) {
 	r.do(&rpc.EndPersist{
 		Ino: file, Done: true, Version: it.GetVersion(), Link: pack(&record.Link{Dir: top, Name: "f", Key: "f", Etag: "E", Version: it.GetVersion()}),
 		Base: pack(&record.Base{Key: "f", Etag: "E", Size: it.GetSize(), Length: it.GetSize(), Version: it.GetVersion()}),
-	}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Etag: "E", Size: it.GetSize(), Modified: 60, Key: "f"},
+	}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Etag: "E", Size: it.GetSize(), Key: "f"},
 		&rpc.UnpinChunk{Ino: file, Version: it.GetVersion(), Done: true, Etag: "E", Len: it.GetSize()})
 }
 

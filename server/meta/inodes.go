@@ -277,6 +277,35 @@ func (e *Eval) refreshBase(s *rpc.RefreshBase) error {
 		}
 		return e.bury(in, in.GetCtime())
 	}
+	if s.GetBase() != nil {
+		if err := rebase(in, s); err != nil {
+			return err
+		}
+	}
+	if err := takeAttributes(in, s.GetAttributes(), s.GetBase() != nil); err != nil {
+		return err
+	}
+	return e.putOwing(in, in.GetCtime())
+}
+
+// takeAttributes gives an inode the attributes that its object tells (a record.Inode of the same type), unless the inode's own are newer. An object
+// with other bytes has the say.
+func takeAttributes(in *record.Inode, told []byte, other bool) error {
+	if len(told) == 0 || in.GetAttrDirty() {
+		return nil
+	}
+	said, err := DecodeInode(told)
+	if err != nil || !other && !in.GetDefaultAttrs() && said.GetCtime() <= in.GetCtime() {
+		return err
+	}
+	in.Mode, in.Uid, in.Gid, in.Rdev = said.GetMode(), said.GetUid(), said.GetGid(), said.GetRdev()
+	in.Atime, in.Mtime, in.Ctime = said.GetAtime(), said.GetMtime(), max(in.GetCtime(), said.GetCtime())
+	in.Target, in.Xattrs, in.DefaultAttrs = said.GetTarget(), said.GetXattrs(), said.GetDefaultAttrs()
+	return nil
+}
+
+// rebase gives an inode the bytes of another object.
+func rebase(in *record.Inode, s *rpc.RefreshBase) error {
 	base := &record.Base{}
 	if err := decode(s.GetBase(), base); err != nil {
 		return err
@@ -286,5 +315,5 @@ func (e *Eval) refreshBase(s *rpc.RefreshBase) error {
 	in.Version++
 	in.Links[0].Version = in.GetVersion()
 	in.Mtime, in.Ctime = s.GetModified(), max(in.GetCtime(), s.GetModified())
-	return e.putOwing(in, in.GetCtime())
+	return nil
 }

@@ -66,6 +66,8 @@ func lock(s *rpc.Step) string {
 		return LockInode(x.Forget.GetIno())
 	case *rpc.Step_CheckParent:
 		return LockInode(x.CheckParent.GetIno())
+	case *rpc.Step_VanishDir:
+		return LockInode(x.VanishDir.GetIno())
 	}
 	return "" // Step refuses it
 }
@@ -115,6 +117,8 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return inode(x.Forget.GetIno())
 	case *rpc.Step_CheckParent:
 		return inode(x.CheckParent.GetIno())
+	case *rpc.Step_VanishDir:
+		return inode(x.VanishDir.GetIno())
 	}
 	return 0 // Step refuses it
 }

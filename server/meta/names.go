@@ -61,7 +61,7 @@ func (e *Eval) addEntry(s *rpc.AddEntry) error {
 		row.Debts = append(row.Debts, debtOf(s.GetDebt()))
 	}
 	row.Ino, row.Mode = s.GetIno(), s.GetMode()&objcache.ModeMask
-	row.Etag, row.Size, row.Modified = "", 0, 0
+	row.Etag, row.Size, row.Modified, row.Unasked = "", 0, 0, false
 	row.Changed = e.applied + 1
 	return e.putChangedDir(dir, row, s.GetName(), s.GetNow())
 }
@@ -97,7 +97,7 @@ func (e *Eval) removeEntry(s *rpc.RemoveEntry) error {
 	if s.GetDebt() != nil {
 		row.Debts = append(row.Debts, debtOf(s.GetDebt()))
 	}
-	row.Ino, row.Mode, row.Cookie, row.Etag, row.Size, row.Modified = 0, 0, 0, "", 0, 0
+	row.Ino, row.Mode, row.Cookie, row.Etag, row.Size, row.Modified, row.Unasked = 0, 0, 0, "", 0, 0, false
 	row.Changed = e.applied + 1
 	dir.Mtime, dir.Ctime = max(s.GetNow(), dir.GetMtime()), max(s.GetNow(), dir.GetCtime())
 	if err := e.putTombstone(objcache.Ino(s.GetDir()), s.GetName(), row); err != nil {
@@ -131,7 +131,7 @@ func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 	}
 	row.Changed = e.applied + 1
 	if current && s.GetKey() != "" {
-		row.Etag, row.Size, row.Modified = s.GetEtag(), s.GetSize(), s.GetModified()
+		row.Etag, row.Size, row.Modified, row.Unasked = s.GetEtag(), s.GetSize(), -e.facts.Now(), false
 	}
 	if row.GetIno() == 0 {
 		return e.putTombstone(dir, s.GetName(), row)

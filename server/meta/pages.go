@@ -19,6 +19,7 @@ func (e *Eval) mergePage(s *rpc.MergePage) error {
 	if err != nil {
 		return err
 	}
+	dir.Dir.Foreign = dir.GetDir().GetForeign() || s.GetForeign()
 	for _, l := range s.GetEntries() {
 		if err := e.mergeEntry(dir, s, l); err != nil {
 			return err
@@ -27,6 +28,9 @@ func (e *Eval) mergePage(s *rpc.MergePage) error {
 	if s.GetComplete() {
 		dir.Dir.Complete = true
 		dir.Dir.LoadedAt = s.GetBegan()
+		if err := e.mergeMarker(dir, s); err != nil {
+			return err
+		}
 		if err := e.sweepTombstones(s); err != nil {
 			return err
 		}
@@ -43,6 +47,9 @@ func (e *Eval) mergeEntry(dir *record.Inode, s *rpc.MergePage, l *rpc.Listed) er
 	if !Fresh(row, s.GetRequestedAt()) {
 		return nil
 	}
+	if l.GetReplaces() != 0 {
+		return e.replaceEntry(dir, row, l)
+	}
 	if row.GetIno() != 0 {
 		return e.refreshEntry(dir, row, l)
 	}
@@ -52,14 +59,9 @@ func (e *Eval) mergeEntry(dir *record.Inode, s *rpc.MergePage, l *rpc.Listed) er
 		}
 		return nil
 	}
-	in, err := DecodeInode(l.GetAttributes())
+	in, err := e.putListed(l)
 	if err != nil {
 		return err
-	}
-	if e.facts.Owns(objcache.ChunkKey{Ino: objcache.Ino(l.GetIno())}) {
-		if err := e.Put(InodeKey(objcache.Ino(l.GetIno())), in); err != nil {
-			return err
-		}
 	}
 	dir.Dir.NextCookie++
 	dir.Dir.Children++
@@ -68,7 +70,7 @@ func (e *Eval) mergeEntry(dir *record.Inode, s *rpc.MergePage, l *rpc.Listed) er
 	}
 	row = &record.DirEntry{
 		Ino: l.GetIno(), Mode: in.GetMode() & objcache.ModeMask, Etag: l.GetEtag(), Size: l.GetSize(), Modified: l.GetModified(),
-		Cookie: dir.GetDir().GetNextCookie(), Changed: 0,
+		Cookie: dir.GetDir().GetNextCookie(), Changed: 0, Unasked: l.GetUnasked(),
 	}
 	if err := e.b.Set(CookieKey(d, row.GetCookie()), []byte(l.GetName()), nil); err != nil {
 		return err
@@ -89,8 +91,39 @@ func (e *Eval) refreshEntry(dir *record.Inode, row *record.DirEntry, l *rpc.List
 		}
 		return e.Delete(EntryKey(d, l.GetName()))
 	}
-	row.Etag, row.Size, row.Modified = l.GetEtag(), l.GetSize(), l.GetModified()
+	row.Etag, row.Size, row.Modified, row.Unasked = l.GetEtag(), l.GetSize(), l.GetModified(), l.GetUnasked()
 	return e.Put(EntryKey(d, l.GetName()), row)
+}
+
+// putListed makes the row of a listed inode, if it is this group's; else a step of its own does.
+func (e *Eval) putListed(l *rpc.Listed) (*record.Inode, error) {
+	in, err := DecodeInode(l.GetAttributes())
+	if err != nil || !e.facts.Owns(objcache.ChunkKey{Ino: objcache.Ino(l.GetIno())}) {
+		return in, err
+	}
+	return in, e.Put(InodeKey(objcache.Ino(l.GetIno())), in)
+}
+
+// replaceEntry gives the name of a clean file to a new inode of another type; the old one ends by RefreshBase in the same transaction.
+func (e *Eval) replaceEntry(dir *record.Inode, row *record.DirEntry, l *rpc.Listed) error {
+	if row.GetIno() != l.GetReplaces() {
+		return objcache.Errorf(objcache.Conflict, "name %q in directory %d is now inode %d", l.GetName(), dir.GetIno(), row.GetIno())
+	}
+	in, err := e.putListed(l)
+	if err != nil {
+		return err
+	}
+	row.Ino, row.Mode, row.Unasked = l.GetIno(), in.GetMode()&objcache.ModeMask, l.GetUnasked()
+	row.Etag, row.Size, row.Modified = l.GetEtag(), l.GetSize(), l.GetModified()
+	return e.Put(EntryKey(objcache.Ino(dir.GetIno()), l.GetName()), row)
+}
+
+// mergeMarker takes over what the whole listing showed of the directory's own object.
+func (e *Eval) mergeMarker(dir *record.Inode, s *rpc.MergePage) error {
+	if d := dir.GetDir(); !d.GetMoving() && d.GetMarkerAt() <= s.GetRequestedAt() {
+		d.Marker, d.MarkerModified = s.GetMarker() != 0, s.GetMarker()
+	}
+	return takeAttributes(dir, s.GetAttributes(), false)
 }
 
 // sweepTombstones drops tombstones that protected against listings older than this one.

@@ -68,7 +68,7 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 		}
 		if s.GetMarker() != "" {
 			leavePrefix(in, s.GetMarker())
-			d.Marker, d.Prefix = true, s.GetMarker()
+			d.Marker, d.Prefix, d.MarkerAt, d.MarkerModified = true, s.GetMarker(), e.applied+1, -e.facts.Now()
 			in.Dirty, in.AttrDirty = false, false
 		}
 	}

@@ -926,19 +926,22 @@ func (x *Intent) GetLowestCut() uint64 {
 }
 
 type DirState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // physical prefix of its keys in the bucket, "" or ending with "/"
-	Complete      bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`                 // every object below it has a row
-	LoadedAt      int64                  `protobuf:"varint,3,opt,name=loaded_at,json=loadedAt,proto3" json:"loaded_at,omitempty"` // when the last complete listing began, leader's clock
-	Marker        bool                   `protobuf:"varint,4,opt,name=marker,proto3" json:"marker,omitempty"`                     // the object "prefix" exists
-	MarkerEtag    string                 `protobuf:"bytes,5,opt,name=marker_etag,json=markerEtag,proto3" json:"marker_etag,omitempty"`
-	Children      uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"`                              // live entries
-	Moving        bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`                                  // renamed: keys below are still under their old prefix
-	NextCookie    uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"`        // readdir position of the next new name
-	TableChanges  uint64                 `protobuf:"varint,10,opt,name=table_changes,json=tableChanges,proto3" json:"table_changes,omitempty"` // grows when the directory table has to be written again
-	TableWritten  uint64                 `protobuf:"varint,11,opt,name=table_written,json=tableWritten,proto3" json:"table_written,omitempty"` // table_changes as of the last written table
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Prefix         string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`                      // physical prefix of its keys in the bucket, "" or ending with "/"
+	Complete       bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"`                 // every object below it has a row
+	LoadedAt       int64                  `protobuf:"varint,3,opt,name=loaded_at,json=loadedAt,proto3" json:"loaded_at,omitempty"` // when the last complete listing began, leader's clock
+	Marker         bool                   `protobuf:"varint,4,opt,name=marker,proto3" json:"marker,omitempty"`                     // the object "prefix" exists
+	MarkerEtag     string                 `protobuf:"bytes,5,opt,name=marker_etag,json=markerEtag,proto3" json:"marker_etag,omitempty"`
+	Children       uint64                 `protobuf:"varint,6,opt,name=children,proto3" json:"children,omitempty"`                                    // live entries
+	Moving         bool                   `protobuf:"varint,8,opt,name=moving,proto3" json:"moving,omitempty"`                                        // renamed: keys below are still under their old prefix
+	NextCookie     uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"`              // readdir position of the next new name
+	TableChanges   uint64                 `protobuf:"varint,10,opt,name=table_changes,json=tableChanges,proto3" json:"table_changes,omitempty"`       // grows when the directory table has to be written again
+	TableWritten   uint64                 `protobuf:"varint,11,opt,name=table_written,json=tableWritten,proto3" json:"table_written,omitempty"`       // table_changes as of the last written table
+	Foreign        bool                   `protobuf:"varint,12,opt,name=foreign,proto3" json:"foreign,omitempty"`                                     // its objects are expected to carry attributes in their user metadata
+	MarkerAt       uint64                 `protobuf:"varint,13,opt,name=marker_at,json=markerAt,proto3" json:"marker_at,omitempty"`                   // index of the group's log when we last wrote the marker
+	MarkerModified int64                  `protobuf:"varint,14,opt,name=marker_modified,json=markerModified,proto3" json:"marker_modified,omitempty"` // like DirEntry.modified; 0: no marker
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *DirState) Reset() {
@@ -1041,6 +1044,27 @@ func (x *DirState) GetTableWritten() uint64 {
 	return 0
 }
 
+func (x *DirState) GetForeign() bool {
+	if x != nil {
+		return x.Foreign
+	}
+	return false
+}
+
+func (x *DirState) GetMarkerAt() uint64 {
+	if x != nil {
+		return x.MarkerAt
+	}
+	return 0
+}
+
+func (x *DirState) GetMarkerModified() int64 {
+	if x != nil {
+		return x.MarkerModified
+	}
+	return 0
+}
+
 // DirEntry is one name of a directory. Without an ino it is a tombstone.
 type DirEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1048,11 +1072,12 @@ type DirEntry struct {
 	Mode          uint32                 `protobuf:"varint,2,opt,name=mode,proto3" json:"mode,omitempty"` // type bits
 	Etag          string                 `protobuf:"bytes,3,opt,name=etag,proto3" json:"etag,omitempty"`  // of the object as last listed or written; files only
 	Size          int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
-	Modified      int64                  `protobuf:"varint,5,opt,name=modified,proto3" json:"modified,omitempty"` // nanoseconds
+	Modified      int64                  `protobuf:"varint,5,opt,name=modified,proto3" json:"modified,omitempty"` // of the object as last listed, nanoseconds; negative: we wrote it about then and have not listed it since
 	Changed       uint64                 `protobuf:"varint,6,opt,name=changed,proto3" json:"changed,omitempty"`   // index of the group's log at the last change of the name by us
 	Debts         []*Debt                `protobuf:"bytes,7,rep,name=debts,proto3" json:"debts,omitempty"`        // inodes that had this name and still have an object in external storage
 	Cookie        uint64                 `protobuf:"varint,8,opt,name=cookie,proto3" json:"cookie,omitempty"`     // readdir position, unique in the directory
 	Busy          uint64                 `protobuf:"varint,9,opt,name=busy,proto3" json:"busy,omitempty"`         // inode that is changing the object of this name now; 0: none
+	Unasked       bool                   `protobuf:"varint,10,opt,name=unasked,proto3" json:"unasked,omitempty"`  // attributes are expected in the object's user metadata and could not be read yet
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1148,6 +1173,13 @@ func (x *DirEntry) GetBusy() uint64 {
 		return x.Busy
 	}
 	return 0
+}
+
+func (x *DirEntry) GetUnasked() bool {
+	if x != nil {
+		return x.Unasked
+	}
+	return false
 }
 
 type Debt struct {
@@ -2065,6 +2097,7 @@ type TableRow struct {
 	Ctime         int64                  `protobuf:"varint,9,opt,name=ctime,proto3" json:"ctime,omitempty"`
 	Target        string                 `protobuf:"bytes,10,opt,name=target,proto3" json:"target,omitempty"`
 	Xattrs        map[string][]byte      `protobuf:"bytes,11,rep,name=xattrs,proto3" json:"xattrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Modified      int64                  `protobuf:"varint,12,opt,name=modified,proto3" json:"modified,omitempty"` // as in DirEntry, of a directory as in DirState.marker_modified; an object written since may tell something newer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2176,6 +2209,13 @@ func (x *TableRow) GetXattrs() map[string][]byte {
 	return nil
 }
 
+func (x *TableRow) GetModified() int64 {
+	if x != nil {
+		return x.Modified
+	}
+	return 0
+}
+
 var File_server_record_record_proto protoreflect.FileDescriptor
 
 const file_server_record_record_proto_rawDesc = "" +
@@ -2278,7 +2318,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bif_match\x18\t \x01(\tR\aifMatch\x12\x1d\n" +
 	"\n" +
 	"lowest_cut\x18\n" +
-	" \x01(\x04R\tlowestCut\"\xb9\x02\n" +
+	" \x01(\x04R\tlowestCut\"\x99\x03\n" +
 	"\bDirState\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1b\n" +
@@ -2292,7 +2332,10 @@ const file_server_record_record_proto_rawDesc = "" +
 	"nextCookie\x12#\n" +
 	"\rtable_changes\x18\n" +
 	" \x01(\x04R\ftableChanges\x12#\n" +
-	"\rtable_written\x18\v \x01(\x04R\ftableWrittenJ\x04\b\a\x10\b\"\xea\x01\n" +
+	"\rtable_written\x18\v \x01(\x04R\ftableWritten\x12\x18\n" +
+	"\aforeign\x18\f \x01(\bR\aforeign\x12\x1b\n" +
+	"\tmarker_at\x18\r \x01(\x04R\bmarkerAt\x12'\n" +
+	"\x0fmarker_modified\x18\x0e \x01(\x03R\x0emarkerModifiedJ\x04\b\a\x10\b\"\x84\x02\n" +
 	"\bDirEntry\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +
@@ -2302,7 +2345,9 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\achanged\x18\x06 \x01(\x04R\achanged\x12.\n" +
 	"\x05debts\x18\a \x03(\v2\x18.objcache.record.v1.DebtR\x05debts\x12\x16\n" +
 	"\x06cookie\x18\b \x01(\x04R\x06cookie\x12\x12\n" +
-	"\x04busy\x18\t \x01(\x04R\x04busy\"P\n" +
+	"\x04busy\x18\t \x01(\x04R\x04busy\x12\x18\n" +
+	"\aunasked\x18\n" +
+	" \x01(\bR\aunasked\"P\n" +
 	"\x04Debt\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
@@ -2374,7 +2419,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"nextExtent\"T\n" +
 	"\bDirTable\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x120\n" +
-	"\x04rows\x18\x02 \x03(\v2\x1c.objcache.record.v1.TableRowR\x04rows\"\xd5\x02\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1c.objcache.record.v1.TableRowR\x04rows\"\xf1\x02\n" +
 	"\bTableRow\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x12\n" +
@@ -2387,7 +2432,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05ctime\x18\t \x01(\x03R\x05ctime\x12\x16\n" +
 	"\x06target\x18\n" +
 	" \x01(\tR\x06target\x12@\n" +
-	"\x06xattrs\x18\v \x03(\v2(.objcache.record.v1.TableRow.XattrsEntryR\x06xattrs\x1a9\n" +
+	"\x06xattrs\x18\v \x03(\v2(.objcache.record.v1.TableRow.XattrsEntryR\x06xattrs\x12\x1a\n" +
+	"\bmodified\x18\f \x01(\x03R\bmodified\x1a9\n" +
 	"\vXattrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B,Z*github.com/objcache/objcache/server/recordb\x06proto3"

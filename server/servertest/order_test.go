@@ -5,6 +5,7 @@ package servertest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -156,5 +157,66 @@ func TestRename_TwoDirectoriesCannotMoveIntoEachOther(t *testing.T) {
 			}
 		}
 		r.b = r.mkdir(r.b, "next")
+	}
+}
+
+func TestRename_OfADirectoryKeepsWhatIsBelowWhenItIsListedAgain(t *testing.T) {
+	f := newFaulty(t, 3, short)
+	f.put("a/b/f", []byte("x"))
+	f.lookup("a", "b", "f")
+	if err := f.c.Rename(t.Context(), f.b, "a", f.b, "c", 0); err != nil {
+		t.Fatal(err)
+	}
+	b := f.lookup("c", "b").Ino
+	if err := f.c.Refresh(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.names(b); !slices.Equal(got, []string{"f"}) {
+		t.Fatalf("names %q after looking again", got)
+	}
+	f.flush()
+	if got := f.keys(); !slices.Equal(got, []string{"c/", "c/b/", "c/b/f"}) && !slices.Equal(got, []string{"c/", "c/b/f"}) {
+		t.Errorf("keys %q", got)
+	}
+}
+
+func TestRename_OfADirectoryTakesWhatWasNeverListed(t *testing.T) {
+	for _, look := range []bool{true, false} {
+		t.Run(fmt.Sprint(look), func(t *testing.T) {
+			f := newFaulty(t, 3, short)
+			f.put("a/b/f", []byte("x"))
+			f.lookup("a", "b")
+			if err := f.c.Rename(t.Context(), f.b, "a", f.b, "c", 0); err != nil {
+				t.Fatal(err)
+			}
+			if b := f.lookup("c", "b").Ino; look && !slices.Equal(f.names(b), []string{"f"}) {
+				t.Errorf("names %q", f.names(b))
+			}
+			f.flush()
+			if got := f.keys(); !slices.Contains(got, "c/b/f") || slices.Contains(got, "a/b/f") {
+				t.Errorf("keys %q", got)
+			}
+		})
+	}
+}
+
+func TestPersist_AFileThatCameBackOverwritesItsOwnObject(t *testing.T) {
+	r := newRig(t, 3, nil)
+	ino := r.write(r.b, "f", []byte("a"))
+	d := r.mkdir(r.b, "d")
+	r.flush()
+	if err := r.c.Rename(t.Context(), r.b, "f", d, "g", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.c.Rename(t.Context(), d, "g", r.b, "f", 0); err != nil {
+		t.Fatal(err)
+	}
+	r.overwrite(ino, 0, []byte("b"))
+	r.flush()
+	if got := r.keys(); !slices.Equal(got, []string{"d/", "f"}) {
+		t.Errorf("keys %q", got)
+	}
+	if got := r.object("f"); string(got) != "b" {
+		t.Errorf("f holds %q", got)
 	}
 }

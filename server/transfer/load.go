@@ -75,13 +75,17 @@ func (t *Transfer) refreshed(ctx context.Context, dir *record.Inode, name string
 	if t.fresh(dir) || dir.GetDir().GetMoving() {
 		return nil
 	}
-	l := t.begin(dir)
+	look := t.begin(dir).wait
 	if name != "" && dir.GetDir().GetChildren() > onePage {
-		return nil
+		// The listing goes on behind the back of lookups; a name that nothing is known of is asked for.
+		if unknown, err := t.unknown(dir, name); err != nil || !unknown {
+			return err
+		}
+		look = func(ctx context.Context) error { return t.direct(ctx, dir, name) }
 	}
 	wait, cancel := context.WithTimeout(ctx, refreshPatience)
 	defer cancel()
-	if err := l.wait(wait); err != nil {
+	if err := look(wait); err != nil {
 		if ctx.Err() != nil {
 			return objcache.Errorf(objcache.Interrupted, "refresh of directory %d: %w", dir.GetIno(), ctx.Err())
 		}
@@ -115,36 +119,11 @@ func (t *Transfer) oneName(ctx context.Context, dir *record.Inode, name string, 
 			return l.err
 		case <-page:
 		case <-timer.C:
-			return t.lookDirectly(ctx, dir, name)
+			return t.direct(ctx, dir, name)
 		case <-ctx.Done():
 			return objcache.Errorf(objcache.KindOf(ctx.Err()), "listing of directory %d: %w", dir.GetIno(), ctx.Err())
 		}
 	}
-}
-
-// lookDirectly asks for one name of a directory whose listing is not there yet.
-func (t *Transfer) lookDirectly(ctx context.Context, dir *record.Inode, name string) error {
-	store, err := t.store(dir.GetBucket())
-	if err != nil {
-		return err
-	}
-	prefix, requested := dir.GetDir().GetPrefix(), t.cfg.Group.Applied()
-	var page external.Page
-	switch o, err := store.Head(ctx, prefix+name); {
-	case err == nil:
-		page.Objects = []external.Object{o}
-	case objcache.KindOf(err) != objcache.NotExist:
-		return err
-	}
-	below, err := store.List(ctx, external.ListRequest{Prefix: prefix + name + "/", MaxKeys: 1})
-	if err != nil {
-		return err
-	}
-	if len(below.Objects) > 0 {
-		page = external.Page{Prefixes: []string{prefix + name + "/"}}
-	}
-	m := &merging{t: t, dir: dir, prefix: prefix, requested: requested, began: t.now()}
-	return m.merge(ctx, page)
 }
 
 func (l *load) wait(ctx context.Context) error {
@@ -184,23 +163,17 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 	if err != nil {
 		return err
 	}
-	prefix := dir.GetDir().GetPrefix()
-	if !dir.GetDir().GetMoving() {
-		path, blocked, err := t.path(ctx, objcache.Ino(dir.GetIno()))
-		if err != nil {
-			return err
-		}
-		if dir.GetDir().GetComplete() && blocked {
-			t.skip(objcache.Ino(dir.GetIno())) // what stands there belongs to a directory that had this path before
-			return nil
-		}
-		if prefix = path; prefix != "" {
-			prefix += "/"
-		}
+	if ours, err := t.standsThere(ctx, dir); err != nil {
+		return err
+	} else if !ours {
+		t.skip(objcache.Ino(dir.GetIno()))
+		return nil
 	}
+	prefix := dir.GetDir().GetPrefix()
 	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
 	defer end()
-	m := &merging{t: t, dir: dir, prefix: prefix, requested: t.cfg.Group.Applied(), began: t.now(), whole: true, seen: map[string]bool{}}
+	m := t.merging(dir, prefix)
+	m.whole, m.seen = true, map[string]bool{}
 	if !dir.GetDir().GetComplete() {
 		if m.table, err = t.readTable(ctx, store, prefix); err != nil {
 			return err
@@ -220,9 +193,22 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 		l.mu.page = make(chan struct{})
 		l.mu.Unlock()
 		if token = page.Next; token == "" {
-			return nil
+			return m.vanishDirs(ctx)
 		}
 	}
+}
+
+// standsThere reports whether what stands in external storage under a directory's prefix is its own. Once it is loaded that may be another's: of a
+// directory that had this path before; or a directory above has been renamed, and what is below has not followed yet.
+func (t *Transfer) standsThere(ctx context.Context, dir *record.Inode) (bool, error) {
+	if !dir.GetDir().GetComplete() || dir.GetDir().GetMoving() {
+		return true, nil
+	}
+	path, blocked, err := t.path(ctx, objcache.Ino(dir.GetIno()))
+	if path != "" {
+		path += "/"
+	}
+	return !blocked && path == dir.GetDir().GetPrefix(), err
 }
 
 // path is where a directory stands in its bucket, and whether a part of it is still owed by a directory that was there before.

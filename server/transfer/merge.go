@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
@@ -26,6 +28,15 @@ type merging struct {
 	seen        map[string]bool
 	table       map[string]*record.TableRow
 	refused     int // keys that no path can express
+	decided     bool
+	ask         asking
+}
+
+func (t *Transfer) merging(dir *record.Inode, prefix string) *merging {
+	return &merging{
+		t: t, dir: dir, prefix: prefix, requested: t.cfg.Group.Applied(), began: t.now(),
+		ask: asking{mode: t.cfg.Foreign[dir.GetBucket()], answers: map[string]*answer{}, missing: map[string]bool{}},
+	}
 }
 
 // batch is how many names go into one log entry.
@@ -44,6 +55,12 @@ func (m *merging) merge(ctx context.Context, page external.Page) error {
 		}
 		if n, ok := m.name(o.Key); ok {
 			names = append(names, &rpc.Listed{Name: n, Etag: o.ETag, Size: o.Size, Modified: o.Modified.UnixNano(), Key: o.Key})
+		}
+	}
+	if m.whole {
+		m.notePage(ctx, page)
+		if err := m.askFor(ctx, names); err != nil {
+			return err
 		}
 	}
 	for len(names) > batch {
@@ -115,10 +132,12 @@ func (m *merging) transact(ctx context.Context, names []*rpc.Listed, complete bo
 		}
 		steps = append(steps, more...)
 	}
-	steps = append(steps, &rpc.Step{Step: &rpc.Step_MergePage{MergePage: &rpc.MergePage{
-		Dir: m.dir.GetIno(), RequestedAt: m.requested, Complete: complete, Began: now, Entries: names,
-	}}})
-	_, err := m.t.cfg.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: now}, Steps: steps})
+	page, err := m.page(names, complete)
+	if err != nil {
+		return err
+	}
+	steps = append(steps, page)
+	_, err = m.t.cfg.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: now}, Steps: steps})
 	if err == nil || objcache.KindOf(err) != objcache.Conflict {
 		return err
 	}
@@ -131,11 +150,31 @@ func (m *merging) transact(ctx context.Context, names []*rpc.Listed, complete bo
 	return m.transact(ctx, names, complete)
 }
 
-// withoutDirty leaves out names whose object has vanished while their inode holds more than it: they stay.
+// page is the step at the directory's own row.
+func (m *merging) page(names []*rpc.Listed, complete bool) (*rpc.Step, error) {
+	p := &rpc.MergePage{
+		Dir: m.dir.GetIno(), RequestedAt: m.requested, Complete: complete, Began: m.began.UnixNano(), Entries: names, Marker: m.ask.marker, Foreign: m.ask.foreign,
+	}
+	if complete && m.ask.self != nil {
+		in := proto.CloneOf(m.dir)
+		in.Ctime, in.DefaultAttrs = m.ask.marker, true
+		understand(in, m.ask.self.meta, "")
+		if !in.GetDefaultAttrs() {
+			b, err := encode(in)
+			if err != nil {
+				return nil, err
+			}
+			p.Attributes = b
+		}
+	}
+	return &rpc.Step{Step: &rpc.Step_MergePage{MergePage: p}}, nil
+}
+
+// withoutDirty leaves out names whose object has vanished, or become another kind of file, while their inode holds more than it: they stay.
 func (m *merging) withoutDirty(ctx context.Context, names []*rpc.Listed) ([]*rpc.Listed, error) {
 	var kept []*rpc.Listed
 	for _, n := range names {
-		if n.GetEtag() != "" || n.GetDir() {
+		if n.GetDir() || n.GetEtag() != "" && n.GetReplaces() == 0 {
 			kept = append(kept, n)
 			continue
 		}
@@ -156,16 +195,22 @@ func (m *merging) withoutDirty(ctx context.Context, names []*rpc.Listed) ([]*rpc
 
 // prepare numbers a new name and says what changes at its inode's owner.
 func (m *merging) prepare(n *rpc.Listed, now int64) ([]*rpc.Step, error) {
+	n.Ino, n.Replaces, n.Attributes, n.Unasked = 0, 0, nil, m.ask.missing[n.GetName()]
 	row, err := meta.Entry(m.t.cfg.Group.DB(), objcache.Ino(m.dir.GetIno()), n.GetName())
 	if err != nil || !meta.Fresh(row, m.requested) {
 		return nil, err
 	}
 	if row.GetIno() != 0 {
-		return m.change(row, n)
+		return m.change(row, n, now)
 	}
 	if n.GetEtag() == "" && !n.GetDir() {
 		return nil, nil
 	}
+	return m.insert(n, now)
+}
+
+// insert makes the inode of a new name.
+func (m *merging) insert(n *rpc.Listed, now int64) ([]*rpc.Step, error) {
 	g := m.t.cfg.Group
 	ino, err := g.AllocateIno(!n.GetDir() && m.dir.GetDir().GetChildren() < 4096)
 	if err != nil {
@@ -191,29 +236,56 @@ func (m *merging) inode(n *rpc.Listed, now int64) *record.Inode {
 	if n.GetDir() {
 		in.Mode, in.Nlink = objcache.ModeDir|d.DirMode, 2
 		in.Dir = &record.DirState{Prefix: m.prefix + n.GetName() + "/"}
-		m.decorate(in, n)
-		return in
+	} else {
+		in.Size, in.Mtime, in.Ctime, in.Atime = n.GetSize(), n.GetModified(), n.GetModified(), n.GetModified()
+		in.Base = m.base(n)
+		in.Base.Version = 1
+		in.Links[0].Key, in.Links[0].Etag, in.Links[0].Version = n.GetKey(), n.GetEtag(), 1
 	}
-	in.Size, in.Mtime, in.Ctime, in.Atime = n.GetSize(), n.GetModified(), n.GetModified(), n.GetModified()
-	in.Base = &record.Base{Key: n.GetKey(), Etag: n.GetEtag(), Size: n.GetSize(), Length: n.GetSize(), Dir: m.dir.GetIno(), Name: n.GetName(), Version: 1}
-	in.Links[0].Key, in.Links[0].Etag, in.Links[0].Version = n.GetKey(), n.GetEtag(), 1
-	m.decorate(in, n)
+	said := m.ask.answers[n.GetName()]
+	if said != nil {
+		understand(in, said.meta, said.target)
+		if in.GetDir() != nil {
+			in.Dir.Foreign = m.ask.mode == ForeignAuto && hasOwner(said.meta) && said.meta[metaIno] == ""
+		}
+	}
+	if r := m.tabled(n); r != nil && (in.GetDefaultAttrs() || in.GetCtime() <= r.GetCtime()) {
+		decorate(in, r)
+	}
 	return in
 }
 
-// change is what another client did to a clean file's object.
-func (m *merging) change(row *record.DirEntry, n *rpc.Listed) ([]*rpc.Step, error) {
+func (m *merging) base(n *rpc.Listed) *record.Base {
+	return &record.Base{Key: n.GetKey(), Etag: n.GetEtag(), Size: n.GetSize(), Length: n.GetSize(), Dir: m.dir.GetIno(), Name: n.GetName()}
+}
+
+// change is what another client did to a clean file's object, and what is learned of it only now.
+func (m *merging) change(row *record.DirEntry, n *rpc.Listed, now int64) ([]*rpc.Step, error) {
 	isDir := row.GetMode()&objcache.ModeMask == objcache.ModeDir
-	if n.GetDir() || isDir || row.GetEtag() == "" || row.GetEtag() == n.GetEtag() {
+	said := m.ask.answers[n.GetName()]
+	other := row.GetEtag() != n.GetEtag()
+	if n.GetDir() || isDir || row.GetEtag() == "" || !other && said == nil {
 		return nil, nil
 	}
-	base, err := encode(&record.Base{
-		Key: n.GetKey(), Etag: n.GetEtag(), Size: n.GetSize(), Length: n.GetSize(), Dir: m.dir.GetIno(), Name: n.GetName(),
-	})
-	if err != nil {
-		return nil, err
+	r := &rpc.RefreshBase{Ino: row.GetIno(), OldEtag: row.GetEtag(), Modified: n.GetModified(), Gone: n.GetEtag() == ""}
+	steps := []*rpc.Step{{Step: &rpc.Step_RefreshBase{RefreshBase: r}}}
+	if r.GetGone() {
+		return steps, nil
 	}
-	return []*rpc.Step{{Step: &rpc.Step_RefreshBase{RefreshBase: &rpc.RefreshBase{
-		Ino: row.GetIno(), OldEtag: row.GetEtag(), Base: base, Modified: n.GetModified(), Gone: n.GetEtag() == "",
-	}}}}, nil
+	in := m.inode(n, now)
+	var err error
+	switch {
+	case in.GetMode()&objcache.ModeMask != row.GetMode() && (other || said != nil):
+		r.Gone, n.Replaces = true, row.GetIno() // another kind of file is another file
+		made, err := m.insert(n, now)
+		return append(steps, made...), err
+	case said != nil && !in.GetDefaultAttrs():
+		if r.Attributes, err = encode(in); err != nil {
+			return nil, err
+		}
+	}
+	if other {
+		r.Base, err = encode(m.base(n))
+	}
+	return steps, err
 }

@@ -56,15 +56,23 @@ func (t *Transfer) readTable(ctx context.Context, store external.Store, prefix s
 	return rows, nil
 }
 
-// decorate gives a new inode the attributes of its row in the table, if the row is about this object.
-func (m *merging) decorate(in *record.Inode, n *rpc.Listed) {
+// tabled is the row of the table about a listed object; nil when there is none.
+func (m *merging) tabled(n *rpc.Listed) *record.TableRow {
 	r := m.table[n.GetName()]
 	isDir := r.GetMode()&objcache.ModeMask == objcache.ModeDir
 	if r == nil || isDir != n.GetDir() || !isDir && r.GetEtag() != n.GetEtag() {
-		return
+		return nil
 	}
+	return r
+}
+
+// decorate gives a new inode the attributes of its row in the table.
+func decorate(in *record.Inode, r *record.TableRow) {
 	in.Mode, in.Uid, in.Gid, in.Rdev, in.Target, in.Xattrs = r.GetMode(), r.GetUid(), r.GetGid(), r.GetRdev(), r.GetTarget(), r.GetXattrs()
 	in.Atime, in.Mtime, in.Ctime, in.DefaultAttrs = r.GetAtime(), r.GetMtime(), r.GetCtime(), false
+	if in.GetDir() != nil {
+		in.Dir.MarkerModified = r.GetModified()
+	}
 }
 
 func attributesGone(in *record.Inode) *rpc.Step {
@@ -151,8 +159,12 @@ func (t *Transfer) tableRow(ctx context.Context, name string, row *record.DirEnt
 	if err != nil || in.GetDefaultAttrs() || in.GetDir() == nil && row.GetEtag() == "" {
 		return nil, err
 	}
+	modified := row.GetModified()
+	if d := in.GetDir(); d != nil {
+		modified = d.GetMarkerModified()
+	}
 	return &record.TableRow{
 		Name: name, Etag: row.GetEtag(), Mode: in.GetMode(), Uid: in.GetUid(), Gid: in.GetGid(), Rdev: in.GetRdev(), Target: in.GetTarget(), Xattrs: in.GetXattrs(),
-		Atime: in.GetAtime(), Mtime: in.GetMtime(), Ctime: in.GetCtime(),
+		Atime: in.GetAtime(), Mtime: in.GetMtime(), Ctime: in.GetCtime(), Modified: modified,
 	}, nil
 }

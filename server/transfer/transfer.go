@@ -41,11 +41,12 @@ type Config struct {
 	View   func() *ring.View
 	Logger *slog.Logger
 
-	FlushInterval time.Duration // a dirty file is in external storage after about this long; 60 s
-	ExternalTTL   time.Duration // how old names and ETags may be; 5 s
-	Workers       int           // files persisted at the same time
-	Prefix        string        // hidden prefix of directory tables; empty: none are written or read
-	Overwrite     bool          // on a foreign change, overwrite instead of keeping both
+	FlushInterval time.Duration      // a dirty file is in external storage after about this long; 60 s
+	ExternalTTL   time.Duration      // how old names and ETags may be; 5 s
+	Workers       int                // files persisted at the same time
+	Prefix        string             // hidden prefix of directory tables; empty: none are written or read
+	Overwrite     bool               // on a foreign change, overwrite instead of keeping both
+	Foreign       map[string]Foreign // by dirName; a bucket that is not there is ForeignAuto
 	Defaults      meta.Defaults
 	Node          string      // names conflict copies
 	Pressed       func() bool // whether dirty bytes should leave this server's disk soon; nil: never
@@ -57,6 +58,8 @@ type Transfer struct {
 	bases   bases
 	flights flights
 	loads   loads
+	directs directs
+	heads   chan struct{} // room for requests about user metadata
 	persist persisting
 	hurried atomic.Int64 // until when every dirty file is due at once, ns
 	now     func() time.Time
@@ -74,6 +77,8 @@ func New(cfg Config) *Transfer {
 	t.life, t.stop = context.WithCancel(context.Background())
 	t.bases.mu.known = map[baseKey]known{}
 	t.flights.init()
+	t.directs.init()
+	t.heads = make(chan struct{}, headsAtOnce)
 	t.loads.mu.running = map[objcache.Ino]*load{}
 	t.loads.mu.skipped = map[objcache.Ino]time.Time{}
 	t.persist.init(cfg.Workers)

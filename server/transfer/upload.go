@@ -60,6 +60,11 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if err != nil {
 		return err
 	}
+	for _, b := range in.GetTrash() {
+		if b.GetKey() == p.GetPath() {
+			match = b.GetEtag() // renamed away and back: what stands there is still its own
+		}
+	}
 	if link.GetKey() == p.GetPath() {
 		match = link.GetEtag()
 	}
@@ -311,7 +316,7 @@ func (t *Transfer) written(ctx context.Context, in *record.Inode, etag string) e
 		return err
 	}
 	settle := &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{
-		Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Etag: etag, Size: size, Modified: t.now().UnixNano(), Key: it.GetKey(),
+		Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Etag: etag, Size: size, Key: it.GetKey(),
 	}}}
 	done := &rpc.EndPersist{Ino: in.GetIno(), Done: true, Link: link, Base: base, Version: it.GetVersion()}
 	unpins := unpin(in, it, true, etag)
