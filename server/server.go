@@ -188,6 +188,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.router.LocalGroup, s.router.Local = s.group.ID(), files.Local
 	opts := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(client.MaxMessage), grpc.MaxSendMsgSize(client.MaxMessage), grpc.InitialWindowSize(8 << 20), grpc.InitialConnWindowSize(32 << 20),
+		grpc.ForceServerCodecV2(rpc.Codec{}),
 		grpc.NumStreamWorkers(64), // a handler grows its stack once, not for each call
 		grpc.WaitForHandlers(true), grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),

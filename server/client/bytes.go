@@ -270,16 +270,19 @@ func (c *Client) ReadAt(ctx context.Context, ino objcache.Ino, version uint64, p
 }
 
 func (c *Client) readChunk(ctx context.Context, k objcache.ChunkKey, version uint64, size, off int64, dst []byte) error {
-	r, err := c.read(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Read{Read: &rpc.ReadRequest{
+	r, err := c.readInto(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Read{Read: &rpc.ReadRequest{
 		Ino: uint64(k.Ino), Chunk: k.Index, Version: version, Off: off, Len: int64(len(dst)), Size: size,
-	}}})
+	}}}, dst)
 	if err != nil {
 		return err
 	}
-	if len(r.GetRead().GetData()) != len(dst) {
-		return objcache.Errorf(objcache.IO, "chunk %v: %d bytes instead of %d", k, len(r.GetRead().GetData()), len(dst))
+	got := r.GetRead().GetData()
+	if len(got) != len(dst) {
+		return objcache.Errorf(objcache.IO, "chunk %v: %d bytes instead of %d", k, len(got), len(dst))
 	}
-	copy(dst, r.GetRead().GetData())
+	if len(got) > 0 && &got[0] != &dst[0] {
+		copy(dst, got)
+	}
 	return nil
 }
 
@@ -339,7 +342,6 @@ var pieces = sync.Pool{New: func() any { b := make([]byte, stagePiece); return &
 
 func (c *Client) stagePiece(ctx context.Context, k objcache.ChunkKey, gen, seq uint64, r objcache.Range, src io.ReaderAt) error {
 	buf := pieces.Get().(*[]byte)
-	defer pieces.Put(buf)
 	p := (*buf)[:r.Len]
 	if _, err := src.ReadAt(p, r.Off); err != nil && !errors.Is(err, io.EOF) {
 		return objcache.Errorf(objcache.IO, "read bytes to stage: %w", err)
@@ -347,6 +349,9 @@ func (c *Client) stagePiece(ctx context.Context, k objcache.ChunkKey, gen, seq u
 	_, err := c.read(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Stage{Stage: &rpc.StageRequest{
 		Ino: uint64(k.Ino), Chunk: k.Index, Generation: gen, Seq: seq, Off: r.Off - k.Offset(), Data: p,
 	}}})
+	if err == nil { // after an error the transport may still be sending the bytes (rpc.Codec)
+		pieces.Put(buf)
+	}
 	return err
 }
 

@@ -147,10 +147,15 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 
 // read sends a request that changes nothing.
 func (c *Client) read(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error) {
+	return c.readInto(ctx, hash, r, nil)
+}
+
+// readInto is read for bytes, which come into dst if they fit.
+func (c *Client) readInto(ctx context.Context, hash uint64, r *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	r.Header = &rpc.Header{Client: uint64(c.id), Start: time.Now().UnixNano()}
-	return c.router.Call(ctx, hash, r)
+	return c.router.CallInto(ctx, hash, r, dst)
 }
 
 // mutate sends a request that takes effect once.

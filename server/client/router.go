@@ -63,7 +63,7 @@ func (r *Router) Conn(address string) (*grpc.ClientConn, error) {
 	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(MaxMessage), grpc.MaxCallSendMsgSize(MaxMessage), grpc.ForceCodecV2(rpc.Codec{})),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second, Jitter: 0.2},
 			MinConnectTimeout: 2 * time.Second,
@@ -99,9 +99,14 @@ func (r *Router) Close() error {
 
 // Call sends a request to the owner of a place on the ring until it is answered or ctx ends. The error is the operation's own, of its kind.
 func (r *Router) Call(ctx context.Context, hash uint64, req *rpc.Request) (*rpc.Reply, error) {
+	return r.CallInto(ctx, hash, req, nil)
+}
+
+// CallInto is Call for a request that reads: bytes that come over the network are put into dst if they fit.
+func (r *Router) CallInto(ctx context.Context, hash uint64, req *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	pause := firstPause
 	for {
-		reply, err := r.once(ctx, hash, req)
+		reply, err := r.once(ctx, hash, req, dst)
 		k := objcache.KindOf(err)
 		if err == nil || k != objcache.Unavailable && k != objcache.NotOwner {
 			return reply, err
@@ -128,22 +133,22 @@ func ended(ctx context.Context) objcache.Kind {
 	return objcache.Interrupted
 }
 
-func (r *Router) once(ctx context.Context, hash uint64, req *rpc.Request) (*rpc.Reply, error) {
+func (r *Router) once(ctx context.Context, hash uint64, req *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	v := r.View()
 	if req.Header == nil {
 		req.Header = &rpc.Header{}
 	}
 	req.Header.ViewEpoch, req.Header.ViewVersion = v.Version.Epoch, v.Version.Version
-	return r.send(ctx, v, v.Owner(hash), req)
+	return r.send(ctx, v, v.Owner(hash), req, dst)
 }
 
 // Tell sends a request to a group once, whoever owns what.
 func (r *Router) Tell(ctx context.Context, to objcache.GroupID, req *rpc.Request) error {
-	_, err := r.send(ctx, r.View(), to, req)
+	_, err := r.send(ctx, r.View(), to, req, nil)
 	return err
 }
 
-func (r *Router) send(ctx context.Context, v *ring.View, owner objcache.GroupID, req *rpc.Request) (*rpc.Reply, error) {
+func (r *Router) send(ctx context.Context, v *ring.View, owner objcache.GroupID, req *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	if owner == r.LocalGroup && r.Local != nil {
 		reply := r.Local(ctx, req)
 		return reply, reply.GetFailure().Err()
@@ -156,14 +161,14 @@ func (r *Router) send(ctx context.Context, v *ring.View, owner objcache.GroupID,
 	if err != nil {
 		return nil, err
 	}
-	reply, err := rpc.NewFilesClient(c).Call(ctx, req)
-	if err != nil {
+	reply := rpc.Into{Reply: &rpc.Reply{}, Dst: dst}
+	if err := c.Invoke(ctx, rpc.Files_Call_FullMethodName, req, &reply); err != nil {
 		if ctx.Err() != nil {
 			return nil, objcache.Errorf(ended(ctx), "%w", err)
 		}
 		return nil, rpc.FromStatus(err)
 	}
-	return reply, reply.GetFailure().Err()
+	return reply.Reply, reply.GetFailure().Err()
 }
 
 // Groups carries what groups say to each other about transactions (group.Peers).

@@ -28,7 +28,9 @@ type Files struct {
 
 // Call answers one request. Errors of an operation travel in the reply.
 func (f *Files) Call(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
-	return f.Local(ctx, r), nil
+	reply := f.Local(ctx, r)
+	rpc.Recycle(r) // staged bytes are on the disk, or refused
+	return reply, nil
 }
 
 // Local is Call for this process.
