@@ -937,6 +937,8 @@ type DirState struct {
 	NextCookie    uint64                 `protobuf:"varint,9,opt,name=next_cookie,json=nextCookie,proto3" json:"next_cookie,omitempty"`        // readdir position of the next new name
 	TableChanges  uint64                 `protobuf:"varint,10,opt,name=table_changes,json=tableChanges,proto3" json:"table_changes,omitempty"` // grows when the directory table has to be written again
 	TableWritten  uint64                 `protobuf:"varint,11,opt,name=table_written,json=tableWritten,proto3" json:"table_written,omitempty"` // table_changes as of the last written table
+	Heading       string                 `protobuf:"bytes,12,opt,name=heading,proto3" json:"heading,omitempty"`                                // prefix that its objects are moving to now, or moved to last
+	Detour        string                 `protobuf:"bytes,13,opt,name=detour,proto3" json:"detour,omitempty"`                                  // prefix below which everything stands until its own path is free; empty: at its path
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1039,6 +1041,20 @@ func (x *DirState) GetTableWritten() uint64 {
 		return x.TableWritten
 	}
 	return 0
+}
+
+func (x *DirState) GetHeading() string {
+	if x != nil {
+		return x.Heading
+	}
+	return ""
+}
+
+func (x *DirState) GetDetour() string {
+	if x != nil {
+		return x.Detour
+	}
+	return ""
 }
 
 // DirEntry is one name of a directory. Without an ino it is a tombstone.
@@ -2278,7 +2294,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bif_match\x18\t \x01(\tR\aifMatch\x12\x1d\n" +
 	"\n" +
 	"lowest_cut\x18\n" +
-	" \x01(\x04R\tlowestCut\"\xb9\x02\n" +
+	" \x01(\x04R\tlowestCut\"\xeb\x02\n" +
 	"\bDirState\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1b\n" +
@@ -2292,7 +2308,9 @@ const file_server_record_record_proto_rawDesc = "" +
 	"nextCookie\x12#\n" +
 	"\rtable_changes\x18\n" +
 	" \x01(\x04R\ftableChanges\x12#\n" +
-	"\rtable_written\x18\v \x01(\x04R\ftableWrittenJ\x04\b\a\x10\b\"\xea\x01\n" +
+	"\rtable_written\x18\v \x01(\x04R\ftableWritten\x12\x18\n" +
+	"\aheading\x18\f \x01(\tR\aheading\x12\x16\n" +
+	"\x06detour\x18\r \x01(\tR\x06detourJ\x04\b\a\x10\b\"\xea\x01\n" +
 	"\bDirEntry\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +

@@ -184,23 +184,28 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 	if err != nil {
 		return err
 	}
-	prefix := dir.GetDir().GetPrefix()
-	if !dir.GetDir().GetMoving() {
+	// Before it is known where the objects are: what moves from there on changes its row after this index.
+	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
+	defer end()
+	requested := t.cfg.Group.Applied()
+	if dir, err = meta.Inode(t.cfg.Group.DB(), objcache.Ino(dir.GetIno())); err != nil || dir == nil || dir.GetDead() {
+		return err
+	}
+	prefix := dir.GetDir().GetPrefix() // where its objects are, also before a directory above it has arrived
+	if dir.GetDir().GetComplete() {
 		path, blocked, err := t.path(ctx, objcache.Ino(dir.GetIno()))
 		if err != nil {
 			return err
 		}
-		if dir.GetDir().GetComplete() && blocked {
-			t.skip(objcache.Ino(dir.GetIno())) // what stands there belongs to a directory that had this path before
+		if path != "" {
+			path += "/"
+		}
+		if blocked || path != prefix || dir.GetDir().GetMoving() {
+			t.skip(objcache.Ino(dir.GetIno())) // it is on its way there, or what stands there belongs to a directory that had this path before
 			return nil
 		}
-		if prefix = path; prefix != "" {
-			prefix += "/"
-		}
 	}
-	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
-	defer end()
-	m := &merging{t: t, dir: dir, prefix: prefix, requested: t.cfg.Group.Applied(), began: t.now(), whole: true, seen: map[string]bool{}}
+	m := &merging{t: t, dir: dir, prefix: prefix, requested: requested, began: t.now(), whole: true, seen: map[string]bool{}}
 	if !dir.GetDir().GetComplete() {
 		if m.table, err = t.readTable(ctx, store, prefix); err != nil {
 			return err

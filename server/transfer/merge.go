@@ -147,7 +147,7 @@ func (m *merging) withoutDirty(ctx context.Context, names []*rpc.Listed) ([]*rpc
 		if err != nil {
 			return nil, err
 		}
-		if in == nil || !in.GetDirty() && in.GetIntent() == nil && !in.GetOrphan() && in.GetBase().GetEtag() == row.GetEtag() && len(in.GetLinks()) == 1 {
+		if in == nil || !in.GetDirty() && in.GetIntent() == nil && !in.GetOrphan() && in.GetBase().GetEtag() == row.GetEtag() && len(in.GetLinks()) == 1 && len(in.GetTrash()) == 0 {
 			kept = append(kept, n)
 		}
 	}
