@@ -3030,11 +3030,12 @@ type PathReply struct {
 	BlockedBy     []uint64               `protobuf:"varint,3,rep,packed,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // directories that had the path, or a part of it, before and are not finished in external storage
 	Debtors       []uint64               `protobuf:"varint,4,rep,packed,name=debtors,proto3" json:"debtors,omitempty"`                      // inodes that owe for the child's name itself
 	DebtEtags     []string               `protobuf:"bytes,5,rep,name=debt_etags,json=debtEtags,proto3" json:"debt_etags,omitempty"`
-	ChildNow      uint64                 `protobuf:"varint,6,opt,name=child_now,json=childNow,proto3" json:"child_now,omitempty"` // who has the child's name now
-	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                         // child_ino owes for the name
-	Children      uint64                 `protobuf:"varint,8,opt,name=children,proto3" json:"children,omitempty"`                 // of the directory
-	Marker        bool                   `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`                     // the directory has one
-	DebtKeys      []string               `protobuf:"bytes,10,rep,name=debt_keys,json=debtKeys,proto3" json:"debt_keys,omitempty"` // of the debtors; empty: not known yet, an upload is under way
+	ChildNow      uint64                 `protobuf:"varint,6,opt,name=child_now,json=childNow,proto3" json:"child_now,omitempty"`    // who has the child's name now
+	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                            // child_ino owes for the name
+	Children      uint64                 `protobuf:"varint,8,opt,name=children,proto3" json:"children,omitempty"`                    // of the directory
+	Marker        bool                   `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`                        // the directory has one
+	DebtKeys      []string               `protobuf:"bytes,10,rep,name=debt_keys,json=debtKeys,proto3" json:"debt_keys,omitempty"`    // of the debtors; empty: not known yet, an upload is under way
+	LaterKeys     []string               `protobuf:"bytes,11,rep,name=later_keys,json=laterKeys,proto3" json:"later_keys,omitempty"` // of those who lost the name after child_ino did
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3135,6 +3136,13 @@ func (x *PathReply) GetMarker() bool {
 func (x *PathReply) GetDebtKeys() []string {
 	if x != nil {
 		return x.DebtKeys
+	}
+	return nil
+}
+
+func (x *PathReply) GetLaterKeys() []string {
+	if x != nil {
+		return x.LaterKeys
 	}
 	return nil
 }
@@ -7169,7 +7177,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05child\x18\x02 \x01(\tR\x05child\x12\x1b\n" +
 	"\tchild_ino\x18\x03 \x01(\x04R\bchildIno\x12\x14\n" +
-	"\x05shown\x18\x04 \x01(\bR\x05shown\"\x91\x02\n" +
+	"\x05shown\x18\x04 \x01(\bR\x05shown\"\xb0\x02\n" +
 	"\tPathReply\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
@@ -7183,7 +7191,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bchildren\x18\b \x01(\x04R\bchildren\x12\x16\n" +
 	"\x06marker\x18\t \x01(\bR\x06marker\x12\x1b\n" +
 	"\tdebt_keys\x18\n" +
-	" \x03(\tR\bdebtKeys\"#\n" +
+	" \x03(\tR\bdebtKeys\x12\x1d\n" +
+	"\n" +
+	"later_keys\x18\v \x03(\tR\tlaterKeys\"#\n" +
 	"\x0fStandingRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\xf6\x01\n" +
 	"\rStandingReply\x12\x12\n" +

@@ -51,13 +51,14 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 	for _, d := range row.GetDebts() {
 		switch {
 		case d.GetIno() == r.GetChildIno():
-			out.Owes = true
+			out.Owes, out.LaterKeys = true, nil
 		case d.GetDir(), isDirMode(row): // nor can a directory stand where the object of a file does
 			out.BlockedBy = append(out.BlockedBy, d.GetIno())
 		default:
 			out.Debtors = append(out.Debtors, d.GetIno())
 			out.DebtEtags = append(out.DebtEtags, d.GetEtag())
 			out.DebtKeys = append(out.DebtKeys, d.GetKey())
+			out.LaterKeys = append(out.LaterKeys, d.GetKey())
 		}
 	}
 	return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil

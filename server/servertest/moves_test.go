@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -283,4 +284,24 @@ func TestMoves_FilesAreNotInTheWay(t *testing.T) {
 		t.Errorf("the open file reads %q", got)
 	}
 	r.c.Release(ino)
+}
+
+func TestMoves_AnotherFileOfTheSameBytesKeepsItsObject(t *testing.T) {
+	tr := tree{}
+	r := plain(t, tr, "p")
+	// Each takes the place of one of the same bytes, and then the directory moves before the first is deleted.
+	for i := range 4 {
+		r.do(tr, "rm p/a/f")
+		d, n := r.dir("p/a/f")
+		r.write(d, n, []byte("pa f"))
+		tr.put("p/a/f", "pa f")
+		if i%2 == 0 {
+			if err := r.c.Persist(t.Context(), r.lookup("p", "a", "f").Ino); err != nil && !errors.Is(err, objcache.Conflict) {
+				t.Fatal(err)
+			}
+		}
+		r.do(tr, "mv p/a p/t", "mv p/b p/a", "mv p/t p/b", "swap p/a p/b")
+	}
+	r.flush()
+	r.sameAs(tr)
 }

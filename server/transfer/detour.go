@@ -123,7 +123,10 @@ func (t *Transfer) endDetour(ctx context.Context, in *record.Inode) error {
 		return err
 	}
 	if len(p.GetBlockedBy()) > 0 {
-		return t.unblock(ctx, p.GetBlockedBy())
+		if err := t.unblock(ctx, p.GetBlockedBy()); !errors.Is(err, objcache.Conflict) {
+			return err
+		}
+		return errWait // nobody waits for it any more, so it is in no circle
 	}
 	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), DetourEnd: true}}}); err != nil {
 		return err
