@@ -132,7 +132,7 @@ func (r *rig) shows(tr tree) {
 	}
 }
 
-// plant fills a part of the bucket with some directories, one file being of two chunks, and attributes that only tables keep.
+// plant fills a part of the bucket with some directories, one file being of two chunks.
 func (r *rig) plant(tr tree, top string) {
 	r.t.Helper()
 	mine := tree{}
@@ -148,6 +148,11 @@ func (r *rig) plant(tr tree, top string) {
 		r.put(k, []byte(body))
 	}
 	maps.Copy(tr, mine)
+}
+
+// dress gives what was planted attributes that only tables keep.
+func (r *rig) dress(tr tree, top string) {
+	r.t.Helper()
 	mode := uint32(0o600)
 	if _, err := r.c.Setattr(r.t.Context(), r.lookup(top, "a", "s", "g").Ino, objcache.SetAttr{Mode: &mode}); err != nil {
 		r.t.Fatal(err)
@@ -163,8 +168,11 @@ func plain(t *testing.T, tr tree, tops ...string) *rig {
 	r := newRig(t, 3, func(c *server.Config) {
 		c.FlushInterval, c.ExternalTTL = server.Duration(time.Hour), server.Duration(30*time.Millisecond)
 	})
-	for _, top := range tops {
+	for _, top := range tops { // all before the first look, which stays true for a while
 		r.plant(tr, top)
+	}
+	for _, top := range tops {
+		r.dress(tr, top)
 	}
 	r.flush()
 	return r
