@@ -29,7 +29,7 @@ func (c *Cluster) Flush(ctx context.Context, progress func(Flushed)) (Flushed, e
 		return Flushed{}, errNotUp(c.dir)
 	}
 	var all Flushed
-	for {
+	for quiet := 0; ; {
 		before := all
 		round, err := c.flushRound(ctx, func(f Flushed) {
 			if progress != nil {
@@ -37,7 +37,12 @@ func (c *Cluster) Flush(ctx context.Context, progress func(Flushed)) (Flushed, e
 			}
 		})
 		all = before.plus(round)
-		if err != nil || round.FilesTotal == 0 || len(round.Problems) > 0 {
+		quiet++
+		if round.FilesTotal > 0 {
+			quiet = 0
+		}
+		// One server may have handed work to another that had just said it owes nothing.
+		if err != nil || quiet == 2 || len(round.Problems) > 0 {
 			return all, err
 		}
 	}

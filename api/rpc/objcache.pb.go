@@ -118,7 +118,7 @@ func (x WorkRequest_Verb) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkRequest_Verb.Descriptor instead.
 func (WorkRequest_Verb) EnumDescriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{42, 0}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{44, 0}
 }
 
 type QueryReply_Outcome int32
@@ -170,7 +170,7 @@ func (x QueryReply_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QueryReply_Outcome.Descriptor instead.
 func (QueryReply_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{50, 0}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{52, 0}
 }
 
 // Header comes with every request.
@@ -286,6 +286,7 @@ type Request struct {
 	//	*Request_Warm
 	//	*Request_Path
 	//	*Request_Hurry
+	//	*Request_Standing
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -542,6 +543,15 @@ func (x *Request) GetHurry() *HurryRequest {
 	return nil
 }
 
+func (x *Request) GetStanding() *StandingRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Standing); ok {
+			return x.Standing
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -638,6 +648,10 @@ type Request_Hurry struct {
 	Hurry *HurryRequest `protobuf:"bytes,33,opt,name=hurry,proto3,oneof"`
 }
 
+type Request_Standing struct {
+	Standing *StandingRequest `protobuf:"bytes,34,opt,name=standing,proto3,oneof"`
+}
+
 func (*Request_Lookup) isRequest_Op() {}
 
 func (*Request_Readdir) isRequest_Op() {}
@@ -684,6 +698,8 @@ func (*Request_Path) isRequest_Op() {}
 
 func (*Request_Hurry) isRequest_Op() {}
 
+func (*Request_Standing) isRequest_Op() {}
+
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Failure *Failure               `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -700,6 +716,7 @@ type Reply struct {
 	//	*Reply_Persist
 	//	*Reply_UploadPart
 	//	*Reply_Path
+	//	*Reply_Standing
 	Result        isReply_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -848,6 +865,15 @@ func (x *Reply) GetPath() *PathReply {
 	return nil
 }
 
+func (x *Reply) GetStanding() *StandingReply {
+	if x != nil {
+		if x, ok := x.Result.(*Reply_Standing); ok {
+			return x.Standing
+		}
+	}
+	return nil
+}
+
 type isReply_Result interface {
 	isReply_Result()
 }
@@ -896,6 +922,10 @@ type Reply_Path struct {
 	Path *PathReply `protobuf:"bytes,20,opt,name=path,proto3,oneof"`
 }
 
+type Reply_Standing struct {
+	Standing *StandingReply `protobuf:"bytes,21,opt,name=standing,proto3,oneof"`
+}
+
 func (*Reply_Attr) isReply_Result() {}
 
 func (*Reply_Readdir) isReply_Result() {}
@@ -917,6 +947,8 @@ func (*Reply_Persist) isReply_Result() {}
 func (*Reply_UploadPart) isReply_Result() {}
 
 func (*Reply_Path) isReply_Result() {}
+
+func (*Reply_Standing) isReply_Result() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2928,6 +2960,7 @@ type PathRequest struct {
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
 	Child         string                 `protobuf:"bytes,2,opt,name=child,proto3" json:"child,omitempty"`
 	ChildIno      uint64                 `protobuf:"varint,3,opt,name=child_ino,json=childIno,proto3" json:"child_ino,omitempty"`
+	Shown         bool                   `protobuf:"varint,4,opt,name=shown,proto3" json:"shown,omitempty"` // the path that users see, also below a directory whose objects are on a detour
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2983,6 +3016,13 @@ func (x *PathRequest) GetChildIno() uint64 {
 	return 0
 }
 
+func (x *PathRequest) GetShown() bool {
+	if x != nil {
+		return x.Shown
+	}
+	return false
+}
+
 type PathReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bucket        string                 `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
@@ -2990,10 +3030,12 @@ type PathReply struct {
 	BlockedBy     []uint64               `protobuf:"varint,3,rep,packed,name=blocked_by,json=blockedBy,proto3" json:"blocked_by,omitempty"` // directories that had the path, or a part of it, before and are not finished in external storage
 	Debtors       []uint64               `protobuf:"varint,4,rep,packed,name=debtors,proto3" json:"debtors,omitempty"`                      // inodes that owe for the child's name itself
 	DebtEtags     []string               `protobuf:"bytes,5,rep,name=debt_etags,json=debtEtags,proto3" json:"debt_etags,omitempty"`
-	ChildNow      uint64                 `protobuf:"varint,6,opt,name=child_now,json=childNow,proto3" json:"child_now,omitempty"` // who has the child's name now
-	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                         // child_ino owes for the name
-	Children      uint64                 `protobuf:"varint,8,opt,name=children,proto3" json:"children,omitempty"`                 // of the directory
-	Marker        bool                   `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`                     // the directory has one
+	ChildNow      uint64                 `protobuf:"varint,6,opt,name=child_now,json=childNow,proto3" json:"child_now,omitempty"`    // who has the child's name now
+	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                            // child_ino owes for the name
+	Children      uint64                 `protobuf:"varint,8,opt,name=children,proto3" json:"children,omitempty"`                    // of the directory
+	Marker        bool                   `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`                        // the directory has one
+	DebtKeys      []string               `protobuf:"bytes,10,rep,name=debt_keys,json=debtKeys,proto3" json:"debt_keys,omitempty"`    // of the debtors; empty: not known yet, an upload is under way
+	LaterKeys     []string               `protobuf:"bytes,11,rep,name=later_keys,json=laterKeys,proto3" json:"later_keys,omitempty"` // of those who lost the name after child_ino did
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3091,18 +3133,194 @@ func (x *PathReply) GetMarker() bool {
 	return false
 }
 
+func (x *PathReply) GetDebtKeys() []string {
+	if x != nil {
+		return x.DebtKeys
+	}
+	return nil
+}
+
+func (x *PathReply) GetLaterKeys() []string {
+	if x != nil {
+		return x.LaterKeys
+	}
+	return nil
+}
+
+// StandingRequest asks the owner of an inode what of it stands where in external storage, and what its persist waits for.
+type StandingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandingRequest) Reset() {
+	*x = StandingRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandingRequest) ProtoMessage() {}
+
+func (x *StandingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
+func (*StandingRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *StandingRequest) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+type StandingReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gone          bool                   `protobuf:"varint,1,opt,name=gone,proto3" json:"gone,omitempty"` // nothing is known of it any more
+	Dir           bool                   `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Dead          bool                   `protobuf:"varint,3,opt,name=dead,proto3" json:"dead,omitempty"`
+	Arrived       bool                   `protobuf:"varint,4,opt,name=arrived,proto3" json:"arrived,omitempty"` // no object of its own stands where it does not belong. A directory: nor any of what is below it
+	Owes          bool                   `protobuf:"varint,5,opt,name=owes,proto3" json:"owes,omitempty"`       // names that it had before are not settled. A file: it has an object where it does not belong
+	Blocked       bool                   `protobuf:"varint,6,opt,name=blocked,proto3" json:"blocked,omitempty"` // at the last try a directory that had a part of its path before was in the way
+	Detour        bool                   `protobuf:"varint,7,opt,name=detour,proto3" json:"detour,omitempty"`
+	WaitsFor      []uint64               `protobuf:"varint,8,rep,packed,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"` // inodes that were in the way of the last try
+	Debtors       []uint64               `protobuf:"varint,9,rep,packed,name=debtors,proto3" json:"debtors,omitempty"`                   // of a directory: inodes that owe for names in it
+	Below         []uint64               `protobuf:"varint,10,rep,packed,name=below,proto3" json:"below,omitempty"`                      // of a directory: directories in it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StandingReply) Reset() {
+	*x = StandingReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StandingReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StandingReply) ProtoMessage() {}
+
+func (x *StandingReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StandingReply.ProtoReflect.Descriptor instead.
+func (*StandingReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *StandingReply) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+func (x *StandingReply) GetDir() bool {
+	if x != nil {
+		return x.Dir
+	}
+	return false
+}
+
+func (x *StandingReply) GetDead() bool {
+	if x != nil {
+		return x.Dead
+	}
+	return false
+}
+
+func (x *StandingReply) GetArrived() bool {
+	if x != nil {
+		return x.Arrived
+	}
+	return false
+}
+
+func (x *StandingReply) GetOwes() bool {
+	if x != nil {
+		return x.Owes
+	}
+	return false
+}
+
+func (x *StandingReply) GetBlocked() bool {
+	if x != nil {
+		return x.Blocked
+	}
+	return false
+}
+
+func (x *StandingReply) GetDetour() bool {
+	if x != nil {
+		return x.Detour
+	}
+	return false
+}
+
+func (x *StandingReply) GetWaitsFor() []uint64 {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return nil
+}
+
+func (x *StandingReply) GetDebtors() []uint64 {
+	if x != nil {
+		return x.Debtors
+	}
+	return nil
+}
+
+func (x *StandingReply) GetBelow() []uint64 {
+	if x != nil {
+		return x.Below
+	}
+	return nil
+}
+
 // PersistRequest asks the owner of an inode to bring it to external storage now.
 type PersistRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
 	Marker        bool                   `protobuf:"varint,2,opt,name=marker,proto3" json:"marker,omitempty"` // a directory: its marker only, also if nothing else is owed
+	Arrive        bool                   `protobuf:"varint,3,opt,name=arrive,proto3" json:"arrive,omitempty"` // it is enough that no object of it stands where it does not belong
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PersistRequest) Reset() {
 	*x = PersistRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[37]
+	mi := &file_api_rpc_objcache_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3114,7 +3332,7 @@ func (x *PersistRequest) String() string {
 func (*PersistRequest) ProtoMessage() {}
 
 func (x *PersistRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[37]
+	mi := &file_api_rpc_objcache_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3127,7 +3345,7 @@ func (x *PersistRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PersistRequest.ProtoReflect.Descriptor instead.
 func (*PersistRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{37}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PersistRequest) GetIno() uint64 {
@@ -3144,6 +3362,13 @@ func (x *PersistRequest) GetMarker() bool {
 	return false
 }
 
+func (x *PersistRequest) GetArrive() bool {
+	if x != nil {
+		return x.Arrive
+	}
+	return false
+}
+
 type PersistReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Files         uint64                 `protobuf:"varint,1,opt,name=files,proto3" json:"files,omitempty"`
@@ -3153,7 +3378,7 @@ type PersistReply struct {
 
 func (x *PersistReply) Reset() {
 	*x = PersistReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[38]
+	mi := &file_api_rpc_objcache_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3165,7 +3390,7 @@ func (x *PersistReply) String() string {
 func (*PersistReply) ProtoMessage() {}
 
 func (x *PersistReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[38]
+	mi := &file_api_rpc_objcache_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3178,7 +3403,7 @@ func (x *PersistReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PersistReply.ProtoReflect.Descriptor instead.
 func (*PersistReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{38}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PersistReply) GetFiles() uint64 {
@@ -3209,7 +3434,7 @@ type UploadPartRequest struct {
 
 func (x *UploadPartRequest) Reset() {
 	*x = UploadPartRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[39]
+	mi := &file_api_rpc_objcache_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3446,7 @@ func (x *UploadPartRequest) String() string {
 func (*UploadPartRequest) ProtoMessage() {}
 
 func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[39]
+	mi := &file_api_rpc_objcache_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3459,7 @@ func (x *UploadPartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPartRequest.ProtoReflect.Descriptor instead.
 func (*UploadPartRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{39}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *UploadPartRequest) GetIno() uint64 {
@@ -3330,7 +3555,7 @@ type UploadPartReply struct {
 
 func (x *UploadPartReply) Reset() {
 	*x = UploadPartReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[40]
+	mi := &file_api_rpc_objcache_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3567,7 @@ func (x *UploadPartReply) String() string {
 func (*UploadPartReply) ProtoMessage() {}
 
 func (x *UploadPartReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[40]
+	mi := &file_api_rpc_objcache_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3580,7 @@ func (x *UploadPartReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UploadPartReply.ProtoReflect.Descriptor instead.
 func (*UploadPartReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{40}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *UploadPartReply) GetEtag() string {
@@ -3377,7 +3602,7 @@ type WarmRequest struct {
 
 func (x *WarmRequest) Reset() {
 	*x = WarmRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[41]
+	mi := &file_api_rpc_objcache_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3389,7 +3614,7 @@ func (x *WarmRequest) String() string {
 func (*WarmRequest) ProtoMessage() {}
 
 func (x *WarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[41]
+	mi := &file_api_rpc_objcache_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3402,7 +3627,7 @@ func (x *WarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmRequest.ProtoReflect.Descriptor instead.
 func (*WarmRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{41}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WarmRequest) GetIno() uint64 {
@@ -3443,7 +3668,7 @@ type WorkRequest struct {
 
 func (x *WorkRequest) Reset() {
 	*x = WorkRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[42]
+	mi := &file_api_rpc_objcache_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3680,7 @@ func (x *WorkRequest) String() string {
 func (*WorkRequest) ProtoMessage() {}
 
 func (x *WorkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[42]
+	mi := &file_api_rpc_objcache_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3693,7 @@ func (x *WorkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkRequest.ProtoReflect.Descriptor instead.
 func (*WorkRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{42}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WorkRequest) GetVerb() WorkRequest_Verb {
@@ -3499,7 +3724,7 @@ type Progress struct {
 
 func (x *Progress) Reset() {
 	*x = Progress{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[43]
+	mi := &file_api_rpc_objcache_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3736,7 @@ func (x *Progress) String() string {
 func (*Progress) ProtoMessage() {}
 
 func (x *Progress) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[43]
+	mi := &file_api_rpc_objcache_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3749,7 @@ func (x *Progress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Progress.ProtoReflect.Descriptor instead.
 func (*Progress) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{43}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Progress) GetFilesDone() uint64 {
@@ -3579,7 +3804,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[44]
+	mi := &file_api_rpc_objcache_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +3816,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[44]
+	mi := &file_api_rpc_objcache_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +3829,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{44}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Problem) GetPath() string {
@@ -3640,7 +3865,7 @@ type PrepareRequest struct {
 
 func (x *PrepareRequest) Reset() {
 	*x = PrepareRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[45]
+	mi := &file_api_rpc_objcache_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +3877,7 @@ func (x *PrepareRequest) String() string {
 func (*PrepareRequest) ProtoMessage() {}
 
 func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[45]
+	mi := &file_api_rpc_objcache_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +3890,7 @@ func (x *PrepareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareRequest.ProtoReflect.Descriptor instead.
 func (*PrepareRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{45}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PrepareRequest) GetGroup() uint32 {
@@ -3755,7 +3980,7 @@ type PrepareReply struct {
 
 func (x *PrepareReply) Reset() {
 	*x = PrepareReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[46]
+	mi := &file_api_rpc_objcache_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3992,7 @@ func (x *PrepareReply) String() string {
 func (*PrepareReply) ProtoMessage() {}
 
 func (x *PrepareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[46]
+	mi := &file_api_rpc_objcache_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +4005,7 @@ func (x *PrepareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrepareReply.ProtoReflect.Descriptor instead.
 func (*PrepareReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{46}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PrepareReply) GetFailure() *Failure {
@@ -3810,7 +4035,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[47]
+	mi := &file_api_rpc_objcache_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3822,7 +4047,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[47]
+	mi := &file_api_rpc_objcache_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3835,7 +4060,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{47}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DecideRequest) GetGroup() uint32 {
@@ -3882,7 +4107,7 @@ type DecideReply struct {
 
 func (x *DecideReply) Reset() {
 	*x = DecideReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[48]
+	mi := &file_api_rpc_objcache_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3894,7 +4119,7 @@ func (x *DecideReply) String() string {
 func (*DecideReply) ProtoMessage() {}
 
 func (x *DecideReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[48]
+	mi := &file_api_rpc_objcache_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3907,7 +4132,7 @@ func (x *DecideReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideReply.ProtoReflect.Descriptor instead.
 func (*DecideReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{48}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DecideReply) GetFailure() *Failure {
@@ -3930,7 +4155,7 @@ type QueryRequest struct {
 
 func (x *QueryRequest) Reset() {
 	*x = QueryRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[49]
+	mi := &file_api_rpc_objcache_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4167,7 @@ func (x *QueryRequest) String() string {
 func (*QueryRequest) ProtoMessage() {}
 
 func (x *QueryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[49]
+	mi := &file_api_rpc_objcache_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4180,7 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
 func (*QueryRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{49}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *QueryRequest) GetGroup() uint32 {
@@ -4002,7 +4227,7 @@ type QueryReply struct {
 
 func (x *QueryReply) Reset() {
 	*x = QueryReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[50]
+	mi := &file_api_rpc_objcache_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4014,7 +4239,7 @@ func (x *QueryReply) String() string {
 func (*QueryReply) ProtoMessage() {}
 
 func (x *QueryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[50]
+	mi := &file_api_rpc_objcache_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4027,7 +4252,7 @@ func (x *QueryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryReply.ProtoReflect.Descriptor instead.
 func (*QueryReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{50}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *QueryReply) GetOutcome() QueryReply_Outcome {
@@ -4069,7 +4294,7 @@ type Step struct {
 
 func (x *Step) Reset() {
 	*x = Step{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[51]
+	mi := &file_api_rpc_objcache_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4081,7 +4306,7 @@ func (x *Step) String() string {
 func (*Step) ProtoMessage() {}
 
 func (x *Step) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[51]
+	mi := &file_api_rpc_objcache_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4094,7 +4319,7 @@ func (x *Step) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Step.ProtoReflect.Descriptor instead.
 func (*Step) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{51}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Step) GetStep() isStep_Step {
@@ -4417,7 +4642,7 @@ type StepResult struct {
 
 func (x *StepResult) Reset() {
 	*x = StepResult{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[52]
+	mi := &file_api_rpc_objcache_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4429,7 +4654,7 @@ func (x *StepResult) String() string {
 func (*StepResult) ProtoMessage() {}
 
 func (x *StepResult) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[52]
+	mi := &file_api_rpc_objcache_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4442,7 +4667,7 @@ func (x *StepResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepResult.ProtoReflect.Descriptor instead.
 func (*StepResult) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{52}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *StepResult) GetValue() []byte {
@@ -4463,13 +4688,14 @@ type AddEntry struct {
 	Now           int64                  `protobuf:"varint,6,opt,name=now,proto3" json:"now,omitempty"`
 	Debt          *Debt                  `protobuf:"bytes,7,opt,name=debt,proto3" json:"debt,omitempty"`                             // what the replaced inode owes
 	ExpectDir     bool                   `protobuf:"varint,8,opt,name=expect_dir,json=expectDir,proto3" json:"expect_dir,omitempty"` // the replaced inode is a directory
+	Prefix        string                 `protobuf:"bytes,9,opt,name=prefix,proto3" json:"prefix,omitempty"`                         // of the directory, as a new directory below it was told; empty: it does not matter
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AddEntry) Reset() {
 	*x = AddEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[53]
+	mi := &file_api_rpc_objcache_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4481,7 +4707,7 @@ func (x *AddEntry) String() string {
 func (*AddEntry) ProtoMessage() {}
 
 func (x *AddEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[53]
+	mi := &file_api_rpc_objcache_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4494,7 +4720,7 @@ func (x *AddEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddEntry.ProtoReflect.Descriptor instead.
 func (*AddEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{53}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *AddEntry) GetDir() uint64 {
@@ -4553,6 +4779,13 @@ func (x *AddEntry) GetExpectDir() bool {
 	return false
 }
 
+func (x *AddEntry) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
 type Debt struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
@@ -4565,7 +4798,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[54]
+	mi := &file_api_rpc_objcache_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4577,7 +4810,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[54]
+	mi := &file_api_rpc_objcache_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4590,7 +4823,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{54}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Debt) GetIno() uint64 {
@@ -4634,7 +4867,7 @@ type RemoveEntry struct {
 
 func (x *RemoveEntry) Reset() {
 	*x = RemoveEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[55]
+	mi := &file_api_rpc_objcache_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4646,7 +4879,7 @@ func (x *RemoveEntry) String() string {
 func (*RemoveEntry) ProtoMessage() {}
 
 func (x *RemoveEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[55]
+	mi := &file_api_rpc_objcache_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4659,7 +4892,7 @@ func (x *RemoveEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntry.ProtoReflect.Descriptor instead.
 func (*RemoveEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{55}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RemoveEntry) GetDir() uint64 {
@@ -4706,7 +4939,7 @@ type PutInode struct {
 
 func (x *PutInode) Reset() {
 	*x = PutInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[56]
+	mi := &file_api_rpc_objcache_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4718,7 +4951,7 @@ func (x *PutInode) String() string {
 func (*PutInode) ProtoMessage() {}
 
 func (x *PutInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[56]
+	mi := &file_api_rpc_objcache_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4731,7 +4964,7 @@ func (x *PutInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutInode.ProtoReflect.Descriptor instead.
 func (*PutInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{56}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PutInode) GetInode() []byte {
@@ -4758,7 +4991,7 @@ type Relink struct {
 
 func (x *Relink) Reset() {
 	*x = Relink{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[57]
+	mi := &file_api_rpc_objcache_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4770,7 +5003,7 @@ func (x *Relink) String() string {
 func (*Relink) ProtoMessage() {}
 
 func (x *Relink) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[57]
+	mi := &file_api_rpc_objcache_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4783,7 +5016,7 @@ func (x *Relink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Relink.ProtoReflect.Descriptor instead.
 func (*Relink) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{57}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Relink) GetIno() uint64 {
@@ -4853,7 +5086,7 @@ type KillDir struct {
 
 func (x *KillDir) Reset() {
 	*x = KillDir{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[58]
+	mi := &file_api_rpc_objcache_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4865,7 +5098,7 @@ func (x *KillDir) String() string {
 func (*KillDir) ProtoMessage() {}
 
 func (x *KillDir) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[58]
+	mi := &file_api_rpc_objcache_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4878,7 +5111,7 @@ func (x *KillDir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillDir.ProtoReflect.Descriptor instead.
 func (*KillDir) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{58}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *KillDir) GetIno() uint64 {
@@ -4906,7 +5139,7 @@ type SetInode struct {
 
 func (x *SetInode) Reset() {
 	*x = SetInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[59]
+	mi := &file_api_rpc_objcache_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4918,7 +5151,7 @@ func (x *SetInode) String() string {
 func (*SetInode) ProtoMessage() {}
 
 func (x *SetInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[59]
+	mi := &file_api_rpc_objcache_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4931,7 +5164,7 @@ func (x *SetInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetInode.ProtoReflect.Descriptor instead.
 func (*SetInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{59}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SetInode) GetIno() uint64 {
@@ -4971,7 +5204,7 @@ type FlushInode struct {
 
 func (x *FlushInode) Reset() {
 	*x = FlushInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[60]
+	mi := &file_api_rpc_objcache_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4983,7 +5216,7 @@ func (x *FlushInode) String() string {
 func (*FlushInode) ProtoMessage() {}
 
 func (x *FlushInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[60]
+	mi := &file_api_rpc_objcache_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4996,7 +5229,7 @@ func (x *FlushInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushInode.ProtoReflect.Descriptor instead.
 func (*FlushInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{60}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FlushInode) GetIno() uint64 {
@@ -5072,7 +5305,7 @@ type CommitChunk struct {
 
 func (x *CommitChunk) Reset() {
 	*x = CommitChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[61]
+	mi := &file_api_rpc_objcache_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5084,7 +5317,7 @@ func (x *CommitChunk) String() string {
 func (*CommitChunk) ProtoMessage() {}
 
 func (x *CommitChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[61]
+	mi := &file_api_rpc_objcache_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5097,7 +5330,7 @@ func (x *CommitChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitChunk.ProtoReflect.Descriptor instead.
 func (*CommitChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{61}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *CommitChunk) GetIno() uint64 {
@@ -5177,7 +5410,7 @@ type CutChunks struct {
 
 func (x *CutChunks) Reset() {
 	*x = CutChunks{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[62]
+	mi := &file_api_rpc_objcache_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5189,7 +5422,7 @@ func (x *CutChunks) String() string {
 func (*CutChunks) ProtoMessage() {}
 
 func (x *CutChunks) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[62]
+	mi := &file_api_rpc_objcache_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5202,7 +5435,7 @@ func (x *CutChunks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutChunks.ProtoReflect.Descriptor instead.
 func (*CutChunks) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{62}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *CutChunks) GetIno() uint64 {
@@ -5251,7 +5484,7 @@ type BeginPersist struct {
 
 func (x *BeginPersist) Reset() {
 	*x = BeginPersist{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[63]
+	mi := &file_api_rpc_objcache_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5263,7 +5496,7 @@ func (x *BeginPersist) String() string {
 func (*BeginPersist) ProtoMessage() {}
 
 func (x *BeginPersist) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[63]
+	mi := &file_api_rpc_objcache_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5276,7 +5509,7 @@ func (x *BeginPersist) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginPersist.ProtoReflect.Descriptor instead.
 func (*BeginPersist) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{63}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BeginPersist) GetIno() uint64 {
@@ -5311,7 +5544,7 @@ type PinChunk struct {
 
 func (x *PinChunk) Reset() {
 	*x = PinChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[64]
+	mi := &file_api_rpc_objcache_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5323,7 +5556,7 @@ func (x *PinChunk) String() string {
 func (*PinChunk) ProtoMessage() {}
 
 func (x *PinChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[64]
+	mi := &file_api_rpc_objcache_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5336,7 +5569,7 @@ func (x *PinChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinChunk.ProtoReflect.Descriptor instead.
 func (*PinChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{64}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PinChunk) GetIno() uint64 {
@@ -5368,19 +5601,27 @@ type EndPersist struct {
 	Base          []byte                 `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`  // record.Base
 	Version       uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
 	TrashGone     []string               `protobuf:"bytes,6,rep,name=trash_gone,json=trashGone,proto3" json:"trash_gone,omitempty"`
-	Marker        string                 `protobuf:"bytes,7,opt,name=marker,proto3" json:"marker,omitempty"`           // a directory's marker of this key was written
-	More          bool                   `protobuf:"varint,12,opt,name=more,proto3" json:"more,omitempty"`             // chunks are still pinned: the intent stays until the last of them is told
-	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`            // everything below a renamed directory has moved
-	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"`  // attributes alone went to the directory table
-	AsOf          int64                  `protobuf:"varint,10,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // ... as they were then (ctime)
-	Table         uint64                 `protobuf:"varint,11,opt,name=table,proto3" json:"table,omitempty"`           // the directory table was written as of this table_changes
+	Marker        string                 `protobuf:"bytes,7,opt,name=marker,proto3" json:"marker,omitempty"`                                  // a directory's marker of this key was written
+	More          bool                   `protobuf:"varint,12,opt,name=more,proto3" json:"more,omitempty"`                                    // chunks are still pinned: the intent stays until the last of them is told
+	Moved         bool                   `protobuf:"varint,8,opt,name=moved,proto3" json:"moved,omitempty"`                                   // everything below a renamed directory has moved
+	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"`                         // attributes alone went to the directory table
+	AsOf          int64                  `protobuf:"varint,10,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`                        // ... as they were then (ctime)
+	Table         uint64                 `protobuf:"varint,11,opt,name=table,proto3" json:"table,omitempty"`                                  // the directory table was written as of this table_changes
+	Heading       string                 `protobuf:"bytes,13,opt,name=heading,proto3" json:"heading,omitempty"`                               // a directory's objects are about to move to this prefix
+	Detour        string                 `protobuf:"bytes,14,opt,name=detour,proto3" json:"detour,omitempty"`                                 // a directory's objects shall stand below this prefix until its path is free
+	DetourEnd     bool                   `protobuf:"varint,15,opt,name=detour_end,json=detourEnd,proto3" json:"detour_end,omitempty"`         // its path is free
+	DropLinks     bool                   `protobuf:"varint,16,opt,name=drop_links,json=dropLinks,proto3" json:"drop_links,omitempty"`         // a file that needs none of its objects gives them all up
+	TrashCleaned  []string               `protobuf:"bytes,17,rep,name=trash_cleaned,json=trashCleaned,proto3" json:"trash_cleaned,omitempty"` // objects of a directory with these keys are deleted; what it owes for names stays
+	TrashName     *Name                  `protobuf:"bytes,19,opt,name=trash_name,json=trashName,proto3" json:"trash_name,omitempty"`          // trash_gone is about objects of this name only
+	TrashLast     bool                   `protobuf:"varint,20,opt,name=trash_last,json=trashLast,proto3" json:"trash_last,omitempty"`         // ... and there are no others of it
+	TrashSettled  []*Name                `protobuf:"bytes,18,rep,name=trash_settled,json=trashSettled,proto3" json:"trash_settled,omitempty"` // names that a directory owes nothing for any more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *EndPersist) Reset() {
 	*x = EndPersist{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[65]
+	mi := &file_api_rpc_objcache_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5392,7 +5633,7 @@ func (x *EndPersist) String() string {
 func (*EndPersist) ProtoMessage() {}
 
 func (x *EndPersist) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[65]
+	mi := &file_api_rpc_objcache_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5405,7 +5646,7 @@ func (x *EndPersist) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndPersist.ProtoReflect.Descriptor instead.
 func (*EndPersist) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{65}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *EndPersist) GetIno() uint64 {
@@ -5492,6 +5733,114 @@ func (x *EndPersist) GetTable() uint64 {
 	return 0
 }
 
+func (x *EndPersist) GetHeading() string {
+	if x != nil {
+		return x.Heading
+	}
+	return ""
+}
+
+func (x *EndPersist) GetDetour() string {
+	if x != nil {
+		return x.Detour
+	}
+	return ""
+}
+
+func (x *EndPersist) GetDetourEnd() bool {
+	if x != nil {
+		return x.DetourEnd
+	}
+	return false
+}
+
+func (x *EndPersist) GetDropLinks() bool {
+	if x != nil {
+		return x.DropLinks
+	}
+	return false
+}
+
+func (x *EndPersist) GetTrashCleaned() []string {
+	if x != nil {
+		return x.TrashCleaned
+	}
+	return nil
+}
+
+func (x *EndPersist) GetTrashName() *Name {
+	if x != nil {
+		return x.TrashName
+	}
+	return nil
+}
+
+func (x *EndPersist) GetTrashLast() bool {
+	if x != nil {
+		return x.TrashLast
+	}
+	return false
+}
+
+func (x *EndPersist) GetTrashSettled() []*Name {
+	if x != nil {
+		return x.TrashSettled
+	}
+	return nil
+}
+
+type Name struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           uint64                 `protobuf:"varint,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Name) Reset() {
+	*x = Name{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Name) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Name) ProtoMessage() {}
+
+func (x *Name) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Name.ProtoReflect.Descriptor instead.
+func (*Name) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *Name) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Name) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type UnpinChunk struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
@@ -5506,7 +5855,7 @@ type UnpinChunk struct {
 
 func (x *UnpinChunk) Reset() {
 	*x = UnpinChunk{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[66]
+	mi := &file_api_rpc_objcache_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5518,7 +5867,7 @@ func (x *UnpinChunk) String() string {
 func (*UnpinChunk) ProtoMessage() {}
 
 func (x *UnpinChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[66]
+	mi := &file_api_rpc_objcache_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5531,7 +5880,7 @@ func (x *UnpinChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinChunk.ProtoReflect.Descriptor instead.
 func (*UnpinChunk) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{66}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *UnpinChunk) GetIno() uint64 {
@@ -5587,13 +5936,14 @@ type SettleEntry struct {
 	Gone          bool                   `protobuf:"varint,7,opt,name=gone,proto3" json:"gone,omitempty"` // the object of ino is deleted
 	Key           string                 `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
 	Attributes    bool                   `protobuf:"varint,9,opt,name=attributes,proto3" json:"attributes,omitempty"` // only that its attributes changed
+	Release       bool                   `protobuf:"varint,10,opt,name=release,proto3" json:"release,omitempty"`      // only the claim ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SettleEntry) Reset() {
 	*x = SettleEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[67]
+	mi := &file_api_rpc_objcache_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5605,7 +5955,7 @@ func (x *SettleEntry) String() string {
 func (*SettleEntry) ProtoMessage() {}
 
 func (x *SettleEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[67]
+	mi := &file_api_rpc_objcache_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5618,7 +5968,7 @@ func (x *SettleEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleEntry.ProtoReflect.Descriptor instead.
 func (*SettleEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{67}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SettleEntry) GetDir() uint64 {
@@ -5677,6 +6027,13 @@ func (x *SettleEntry) GetAttributes() bool {
 	return false
 }
 
+func (x *SettleEntry) GetRelease() bool {
+	if x != nil {
+		return x.Release
+	}
+	return false
+}
+
 // ClaimEntry takes the right to change the object under one of a directory's names: for the inode that has the name, or one that owes for it.
 type ClaimEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5689,7 +6046,7 @@ type ClaimEntry struct {
 
 func (x *ClaimEntry) Reset() {
 	*x = ClaimEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[68]
+	mi := &file_api_rpc_objcache_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5701,7 +6058,7 @@ func (x *ClaimEntry) String() string {
 func (*ClaimEntry) ProtoMessage() {}
 
 func (x *ClaimEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[68]
+	mi := &file_api_rpc_objcache_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5714,7 +6071,7 @@ func (x *ClaimEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimEntry.ProtoReflect.Descriptor instead.
 func (*ClaimEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{68}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ClaimEntry) GetDir() uint64 {
@@ -5757,7 +6114,7 @@ type MergePage struct {
 
 func (x *MergePage) Reset() {
 	*x = MergePage{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[69]
+	mi := &file_api_rpc_objcache_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5769,7 +6126,7 @@ func (x *MergePage) String() string {
 func (*MergePage) ProtoMessage() {}
 
 func (x *MergePage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[69]
+	mi := &file_api_rpc_objcache_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5782,7 +6139,7 @@ func (x *MergePage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MergePage.ProtoReflect.Descriptor instead.
 func (*MergePage) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{69}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *MergePage) GetDir() uint64 {
@@ -5880,7 +6237,7 @@ type Listed struct {
 
 func (x *Listed) Reset() {
 	*x = Listed{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[70]
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5892,7 +6249,7 @@ func (x *Listed) String() string {
 func (*Listed) ProtoMessage() {}
 
 func (x *Listed) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[70]
+	mi := &file_api_rpc_objcache_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5905,7 +6262,7 @@ func (x *Listed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listed.ProtoReflect.Descriptor instead.
 func (*Listed) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{70}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Listed) GetName() string {
@@ -5992,7 +6349,7 @@ type RefreshBase struct {
 
 func (x *RefreshBase) Reset() {
 	*x = RefreshBase{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[71]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6004,7 +6361,7 @@ func (x *RefreshBase) String() string {
 func (*RefreshBase) ProtoMessage() {}
 
 func (x *RefreshBase) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[71]
+	mi := &file_api_rpc_objcache_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6017,7 +6374,7 @@ func (x *RefreshBase) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefreshBase.ProtoReflect.Descriptor instead.
 func (*RefreshBase) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{71}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *RefreshBase) GetIno() uint64 {
@@ -6071,7 +6428,7 @@ type Forget struct {
 
 func (x *Forget) Reset() {
 	*x = Forget{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[72]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6083,7 +6440,7 @@ func (x *Forget) String() string {
 func (*Forget) ProtoMessage() {}
 
 func (x *Forget) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[72]
+	mi := &file_api_rpc_objcache_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6096,7 +6453,7 @@ func (x *Forget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forget.ProtoReflect.Descriptor instead.
 func (*Forget) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{72}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Forget) GetIno() uint64 {
@@ -6119,7 +6476,7 @@ type VanishDir struct {
 
 func (x *VanishDir) Reset() {
 	*x = VanishDir{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6131,7 +6488,7 @@ func (x *VanishDir) String() string {
 func (*VanishDir) ProtoMessage() {}
 
 func (x *VanishDir) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[73]
+	mi := &file_api_rpc_objcache_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6144,7 +6501,7 @@ func (x *VanishDir) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VanishDir.ProtoReflect.Descriptor instead.
 func (*VanishDir) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{73}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *VanishDir) GetIno() uint64 {
@@ -6187,7 +6544,7 @@ type CheckParent struct {
 
 func (x *CheckParent) Reset() {
 	*x = CheckParent{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6199,7 +6556,7 @@ func (x *CheckParent) String() string {
 func (*CheckParent) ProtoMessage() {}
 
 func (x *CheckParent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[74]
+	mi := &file_api_rpc_objcache_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6212,7 +6569,7 @@ func (x *CheckParent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckParent.ProtoReflect.Descriptor instead.
 func (*CheckParent) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{74}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *CheckParent) GetIno() uint64 {
@@ -6244,7 +6601,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6256,7 +6613,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[75]
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6269,7 +6626,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{75}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
 }
 
 type Member struct {
@@ -6284,7 +6641,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6296,7 +6653,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[76]
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6309,7 +6666,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{76}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -6353,7 +6710,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6365,7 +6722,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[77]
+	mi := &file_api_rpc_objcache_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6378,7 +6735,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{77}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -6424,7 +6781,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6436,7 +6793,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6449,7 +6806,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{81}
 }
 
 type StatusReply struct {
@@ -6476,7 +6833,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6488,7 +6845,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6501,7 +6858,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6632,7 +6989,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	mi := &file_api_rpc_objcache_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6644,7 +7001,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	mi := &file_api_rpc_objcache_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6657,7 +7014,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{80}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -6728,8 +7085,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"view_epoch\x18\x04 \x01(\x04R\tviewEpoch\x12!\n" +
 	"\fview_version\x18\x05 \x01(\x04R\vviewVersion\x12\x14\n" +
-	"\x05start\x18\x06 \x01(\x03R\x05start\"\xeb\n" +
-	"\n" +
+	"\x05start\x18\x06 \x01(\x03R\x05start\"\xab\v\n" +
 	"\aRequest\x12/\n" +
 	"\x06header\x18\x01 \x01(\v2\x17.objcache.rpc.v1.HeaderR\x06header\x128\n" +
 	"\x06lookup\x18\n" +
@@ -6756,8 +7112,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"uploadPart\x122\n" +
 	"\x04warm\x18\x1f \x01(\v2\x1c.objcache.rpc.v1.WarmRequestH\x00R\x04warm\x122\n" +
 	"\x04path\x18  \x01(\v2\x1c.objcache.rpc.v1.PathRequestH\x00R\x04path\x125\n" +
-	"\x05hurry\x18! \x01(\v2\x1d.objcache.rpc.v1.HurryRequestH\x00R\x05hurryB\x04\n" +
-	"\x02op\"\xa3\x05\n" +
+	"\x05hurry\x18! \x01(\v2\x1d.objcache.rpc.v1.HurryRequestH\x00R\x05hurry\x12>\n" +
+	"\bstanding\x18\" \x01(\v2 .objcache.rpc.v1.StandingRequestH\x00R\bstandingB\x04\n" +
+	"\x02op\"\xe1\x05\n" +
 	"\x05Reply\x122\n" +
 	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\x120\n" +
 	"\x04attr\x18\n" +
@@ -6772,7 +7129,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\apersist\x18\x12 \x01(\v2\x1d.objcache.rpc.v1.PersistReplyH\x00R\apersist\x12C\n" +
 	"\vupload_part\x18\x13 \x01(\v2 .objcache.rpc.v1.UploadPartReplyH\x00R\n" +
 	"uploadPart\x120\n" +
-	"\x04path\x18\x14 \x01(\v2\x1a.objcache.rpc.v1.PathReplyH\x00R\x04pathB\b\n" +
+	"\x04path\x18\x14 \x01(\v2\x1a.objcache.rpc.v1.PathReplyH\x00R\x04path\x12<\n" +
+	"\bstanding\x18\x15 \x01(\v2\x1e.objcache.rpc.v1.StandingReplyH\x00R\bstandingB\b\n" +
 	"\x06result\"\a\n" +
 	"\x05Empty\"P\n" +
 	"\aFailure\x12\x12\n" +
@@ -6939,11 +7297,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x0eInspectRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\"$\n" +
 	"\fInspectReply\x12\x14\n" +
-	"\x05inode\x18\x01 \x01(\fR\x05inode\"R\n" +
+	"\x05inode\x18\x01 \x01(\fR\x05inode\"h\n" +
 	"\vPathRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05child\x18\x02 \x01(\tR\x05child\x12\x1b\n" +
-	"\tchild_ino\x18\x03 \x01(\x04R\bchildIno\"\xf4\x01\n" +
+	"\tchild_ino\x18\x03 \x01(\x04R\bchildIno\x12\x14\n" +
+	"\x05shown\x18\x04 \x01(\bR\x05shown\"\xb0\x02\n" +
 	"\tPathReply\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
@@ -6955,10 +7314,29 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\tchild_now\x18\x06 \x01(\x04R\bchildNow\x12\x12\n" +
 	"\x04owes\x18\a \x01(\bR\x04owes\x12\x1a\n" +
 	"\bchildren\x18\b \x01(\x04R\bchildren\x12\x16\n" +
-	"\x06marker\x18\t \x01(\bR\x06marker\":\n" +
+	"\x06marker\x18\t \x01(\bR\x06marker\x12\x1b\n" +
+	"\tdebt_keys\x18\n" +
+	" \x03(\tR\bdebtKeys\x12\x1d\n" +
+	"\n" +
+	"later_keys\x18\v \x03(\tR\tlaterKeys\"#\n" +
+	"\x0fStandingRequest\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\xf6\x01\n" +
+	"\rStandingReply\x12\x12\n" +
+	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\bR\x03dir\x12\x12\n" +
+	"\x04dead\x18\x03 \x01(\bR\x04dead\x12\x18\n" +
+	"\aarrived\x18\x04 \x01(\bR\aarrived\x12\x12\n" +
+	"\x04owes\x18\x05 \x01(\bR\x04owes\x12\x18\n" +
+	"\ablocked\x18\x06 \x01(\bR\ablocked\x12\x16\n" +
+	"\x06detour\x18\a \x01(\bR\x06detour\x12\x1b\n" +
+	"\twaits_for\x18\b \x03(\x04R\bwaitsFor\x12\x18\n" +
+	"\adebtors\x18\t \x03(\x04R\adebtors\x12\x14\n" +
+	"\x05below\x18\n" +
+	" \x03(\x04R\x05below\"R\n" +
 	"\x0ePersistRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x16\n" +
-	"\x06marker\x18\x02 \x01(\bR\x06marker\"$\n" +
+	"\x06marker\x18\x02 \x01(\bR\x06marker\x12\x16\n" +
+	"\x06arrive\x18\x03 \x01(\bR\x06arrive\"$\n" +
 	"\fPersistReply\x12\x14\n" +
 	"\x05files\x18\x01 \x01(\x04R\x05files\"\xaa\x02\n" +
 	"\x11UploadPartRequest\x12\x10\n" +
@@ -7073,7 +7451,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
-	"\x05value\x18\x01 \x01(\fR\x05value\"\xca\x01\n" +
+	"\x05value\x18\x01 \x01(\fR\x05value\"\xe2\x01\n" +
 	"\bAddEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -7083,7 +7461,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12)\n" +
 	"\x04debt\x18\a \x01(\v2\x15.objcache.rpc.v1.DebtR\x04debt\x12\x1d\n" +
 	"\n" +
-	"expect_dir\x18\b \x01(\bR\texpectDir\"P\n" +
+	"expect_dir\x18\b \x01(\bR\texpectDir\x12\x16\n" +
+	"\x06prefix\x18\t \x01(\tR\x06prefix\"P\n" +
 	"\x04Debt\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
@@ -7150,7 +7529,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bPinChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion\"\xa0\x02\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"\xc6\x04\n" +
 	"\n" +
 	"EndPersist\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
@@ -7168,7 +7547,22 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"attributes\x12\x13\n" +
 	"\x05as_of\x18\n" +
 	" \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05table\x18\v \x01(\x04R\x05table\"\x88\x01\n" +
+	"\x05table\x18\v \x01(\x04R\x05table\x12\x18\n" +
+	"\aheading\x18\r \x01(\tR\aheading\x12\x16\n" +
+	"\x06detour\x18\x0e \x01(\tR\x06detour\x12\x1d\n" +
+	"\n" +
+	"detour_end\x18\x0f \x01(\bR\tdetourEnd\x12\x1d\n" +
+	"\n" +
+	"drop_links\x18\x10 \x01(\bR\tdropLinks\x12#\n" +
+	"\rtrash_cleaned\x18\x11 \x03(\tR\ftrashCleaned\x124\n" +
+	"\n" +
+	"trash_name\x18\x13 \x01(\v2\x15.objcache.rpc.v1.NameR\ttrashName\x12\x1d\n" +
+	"\n" +
+	"trash_last\x18\x14 \x01(\bR\ttrashLast\x12:\n" +
+	"\rtrash_settled\x18\x12 \x03(\v2\x15.objcache.rpc.v1.NameR\ftrashSettled\",\n" +
+	"\x04Name\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x88\x01\n" +
 	"\n" +
 	"UnpinChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
@@ -7176,7 +7570,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04done\x18\x04 \x01(\bR\x04done\x12\x12\n" +
 	"\x04etag\x18\x05 \x01(\tR\x04etag\x12\x10\n" +
-	"\x03len\x18\x06 \x01(\x03R\x03len\"\xb9\x01\n" +
+	"\x03len\x18\x06 \x01(\x03R\x03len\"\xd3\x01\n" +
 	"\vSettleEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -7187,7 +7581,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03key\x18\b \x01(\tR\x03key\x12\x1e\n" +
 	"\n" +
 	"attributes\x18\t \x01(\bR\n" +
-	"attributesJ\x04\b\x06\x10\a\"D\n" +
+	"attributes\x12\x18\n" +
+	"\arelease\x18\n" +
+	" \x01(\bR\areleaseJ\x04\b\x06\x10\a\"D\n" +
 	"\n" +
 	"ClaimEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
@@ -7310,7 +7706,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -7352,52 +7748,55 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*InspectReply)(nil),      // 37: objcache.rpc.v1.InspectReply
 	(*PathRequest)(nil),       // 38: objcache.rpc.v1.PathRequest
 	(*PathReply)(nil),         // 39: objcache.rpc.v1.PathReply
-	(*PersistRequest)(nil),    // 40: objcache.rpc.v1.PersistRequest
-	(*PersistReply)(nil),      // 41: objcache.rpc.v1.PersistReply
-	(*UploadPartRequest)(nil), // 42: objcache.rpc.v1.UploadPartRequest
-	(*UploadPartReply)(nil),   // 43: objcache.rpc.v1.UploadPartReply
-	(*WarmRequest)(nil),       // 44: objcache.rpc.v1.WarmRequest
-	(*WorkRequest)(nil),       // 45: objcache.rpc.v1.WorkRequest
-	(*Progress)(nil),          // 46: objcache.rpc.v1.Progress
-	(*Problem)(nil),           // 47: objcache.rpc.v1.Problem
-	(*PrepareRequest)(nil),    // 48: objcache.rpc.v1.PrepareRequest
-	(*PrepareReply)(nil),      // 49: objcache.rpc.v1.PrepareReply
-	(*DecideRequest)(nil),     // 50: objcache.rpc.v1.DecideRequest
-	(*DecideReply)(nil),       // 51: objcache.rpc.v1.DecideReply
-	(*QueryRequest)(nil),      // 52: objcache.rpc.v1.QueryRequest
-	(*QueryReply)(nil),        // 53: objcache.rpc.v1.QueryReply
-	(*Step)(nil),              // 54: objcache.rpc.v1.Step
-	(*StepResult)(nil),        // 55: objcache.rpc.v1.StepResult
-	(*AddEntry)(nil),          // 56: objcache.rpc.v1.AddEntry
-	(*Debt)(nil),              // 57: objcache.rpc.v1.Debt
-	(*RemoveEntry)(nil),       // 58: objcache.rpc.v1.RemoveEntry
-	(*PutInode)(nil),          // 59: objcache.rpc.v1.PutInode
-	(*Relink)(nil),            // 60: objcache.rpc.v1.Relink
-	(*KillDir)(nil),           // 61: objcache.rpc.v1.KillDir
-	(*SetInode)(nil),          // 62: objcache.rpc.v1.SetInode
-	(*FlushInode)(nil),        // 63: objcache.rpc.v1.FlushInode
-	(*CommitChunk)(nil),       // 64: objcache.rpc.v1.CommitChunk
-	(*CutChunks)(nil),         // 65: objcache.rpc.v1.CutChunks
-	(*BeginPersist)(nil),      // 66: objcache.rpc.v1.BeginPersist
-	(*PinChunk)(nil),          // 67: objcache.rpc.v1.PinChunk
-	(*EndPersist)(nil),        // 68: objcache.rpc.v1.EndPersist
-	(*UnpinChunk)(nil),        // 69: objcache.rpc.v1.UnpinChunk
-	(*SettleEntry)(nil),       // 70: objcache.rpc.v1.SettleEntry
-	(*ClaimEntry)(nil),        // 71: objcache.rpc.v1.ClaimEntry
-	(*MergePage)(nil),         // 72: objcache.rpc.v1.MergePage
-	(*Listed)(nil),            // 73: objcache.rpc.v1.Listed
-	(*RefreshBase)(nil),       // 74: objcache.rpc.v1.RefreshBase
-	(*Forget)(nil),            // 75: objcache.rpc.v1.Forget
-	(*VanishDir)(nil),         // 76: objcache.rpc.v1.VanishDir
-	(*CheckParent)(nil),       // 77: objcache.rpc.v1.CheckParent
-	(*ViewRequest)(nil),       // 78: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 79: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 80: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 81: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 82: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 83: objcache.rpc.v1.BucketStatus
-	nil,                       // 84: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 85: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*StandingRequest)(nil),   // 40: objcache.rpc.v1.StandingRequest
+	(*StandingReply)(nil),     // 41: objcache.rpc.v1.StandingReply
+	(*PersistRequest)(nil),    // 42: objcache.rpc.v1.PersistRequest
+	(*PersistReply)(nil),      // 43: objcache.rpc.v1.PersistReply
+	(*UploadPartRequest)(nil), // 44: objcache.rpc.v1.UploadPartRequest
+	(*UploadPartReply)(nil),   // 45: objcache.rpc.v1.UploadPartReply
+	(*WarmRequest)(nil),       // 46: objcache.rpc.v1.WarmRequest
+	(*WorkRequest)(nil),       // 47: objcache.rpc.v1.WorkRequest
+	(*Progress)(nil),          // 48: objcache.rpc.v1.Progress
+	(*Problem)(nil),           // 49: objcache.rpc.v1.Problem
+	(*PrepareRequest)(nil),    // 50: objcache.rpc.v1.PrepareRequest
+	(*PrepareReply)(nil),      // 51: objcache.rpc.v1.PrepareReply
+	(*DecideRequest)(nil),     // 52: objcache.rpc.v1.DecideRequest
+	(*DecideReply)(nil),       // 53: objcache.rpc.v1.DecideReply
+	(*QueryRequest)(nil),      // 54: objcache.rpc.v1.QueryRequest
+	(*QueryReply)(nil),        // 55: objcache.rpc.v1.QueryReply
+	(*Step)(nil),              // 56: objcache.rpc.v1.Step
+	(*StepResult)(nil),        // 57: objcache.rpc.v1.StepResult
+	(*AddEntry)(nil),          // 58: objcache.rpc.v1.AddEntry
+	(*Debt)(nil),              // 59: objcache.rpc.v1.Debt
+	(*RemoveEntry)(nil),       // 60: objcache.rpc.v1.RemoveEntry
+	(*PutInode)(nil),          // 61: objcache.rpc.v1.PutInode
+	(*Relink)(nil),            // 62: objcache.rpc.v1.Relink
+	(*KillDir)(nil),           // 63: objcache.rpc.v1.KillDir
+	(*SetInode)(nil),          // 64: objcache.rpc.v1.SetInode
+	(*FlushInode)(nil),        // 65: objcache.rpc.v1.FlushInode
+	(*CommitChunk)(nil),       // 66: objcache.rpc.v1.CommitChunk
+	(*CutChunks)(nil),         // 67: objcache.rpc.v1.CutChunks
+	(*BeginPersist)(nil),      // 68: objcache.rpc.v1.BeginPersist
+	(*PinChunk)(nil),          // 69: objcache.rpc.v1.PinChunk
+	(*EndPersist)(nil),        // 70: objcache.rpc.v1.EndPersist
+	(*Name)(nil),              // 71: objcache.rpc.v1.Name
+	(*UnpinChunk)(nil),        // 72: objcache.rpc.v1.UnpinChunk
+	(*SettleEntry)(nil),       // 73: objcache.rpc.v1.SettleEntry
+	(*ClaimEntry)(nil),        // 74: objcache.rpc.v1.ClaimEntry
+	(*MergePage)(nil),         // 75: objcache.rpc.v1.MergePage
+	(*Listed)(nil),            // 76: objcache.rpc.v1.Listed
+	(*RefreshBase)(nil),       // 77: objcache.rpc.v1.RefreshBase
+	(*Forget)(nil),            // 78: objcache.rpc.v1.Forget
+	(*VanishDir)(nil),         // 79: objcache.rpc.v1.VanishDir
+	(*CheckParent)(nil),       // 80: objcache.rpc.v1.CheckParent
+	(*ViewRequest)(nil),       // 81: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 82: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 83: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 84: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 85: objcache.rpc.v1.StatusReply
+	(*BucketStatus)(nil),      // 86: objcache.rpc.v1.BucketStatus
+	nil,                       // 87: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 88: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	3,  // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -7419,87 +7818,91 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	34, // 16: objcache.rpc.v1.Request.refresh:type_name -> objcache.rpc.v1.RefreshRequest
 	35, // 17: objcache.rpc.v1.Request.renew:type_name -> objcache.rpc.v1.RenewRequest
 	36, // 18: objcache.rpc.v1.Request.inspect:type_name -> objcache.rpc.v1.InspectRequest
-	40, // 19: objcache.rpc.v1.Request.persist:type_name -> objcache.rpc.v1.PersistRequest
-	42, // 20: objcache.rpc.v1.Request.upload_part:type_name -> objcache.rpc.v1.UploadPartRequest
-	44, // 21: objcache.rpc.v1.Request.warm:type_name -> objcache.rpc.v1.WarmRequest
+	42, // 19: objcache.rpc.v1.Request.persist:type_name -> objcache.rpc.v1.PersistRequest
+	44, // 20: objcache.rpc.v1.Request.upload_part:type_name -> objcache.rpc.v1.UploadPartRequest
+	46, // 21: objcache.rpc.v1.Request.warm:type_name -> objcache.rpc.v1.WarmRequest
 	38, // 22: objcache.rpc.v1.Request.path:type_name -> objcache.rpc.v1.PathRequest
 	23, // 23: objcache.rpc.v1.Request.hurry:type_name -> objcache.rpc.v1.HurryRequest
-	7,  // 24: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
-	9,  // 25: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
-	13, // 26: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
-	21, // 27: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
-	26, // 28: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
-	28, // 29: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
-	33, // 30: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
-	6,  // 31: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
-	37, // 32: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
-	41, // 33: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
-	43, // 34: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
-	39, // 35: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
-	8,  // 36: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
-	8,  // 37: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
-	12, // 38: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
-	0,  // 39: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	84, // 40: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	30, // 41: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
-	31, // 42: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
-	8,  // 43: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	85, // 44: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
-	1,  // 45: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
-	47, // 46: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
-	54, // 47: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
-	7,  // 48: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
-	55, // 49: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
-	7,  // 50: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
-	2,  // 51: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
-	56, // 52: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
-	58, // 53: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
-	59, // 54: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
-	60, // 55: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
-	61, // 56: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
-	62, // 57: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
-	63, // 58: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
-	64, // 59: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
-	65, // 60: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
-	66, // 61: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
-	67, // 62: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
-	68, // 63: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
-	69, // 64: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
-	70, // 65: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	71, // 66: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
-	72, // 67: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	74, // 68: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	75, // 69: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	77, // 70: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	76, // 71: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
-	57, // 72: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	57, // 73: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	15, // 74: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	20, // 75: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	31, // 76: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73, // 77: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	79, // 78: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	83, // 79: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	47, // 80: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	4,  // 81: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	45, // 82: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	48, // 83: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	50, // 84: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	52, // 85: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	81, // 86: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	78, // 87: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	5,  // 88: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	46, // 89: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	49, // 90: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	51, // 91: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	53, // 92: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	82, // 93: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	80, // 94: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	88, // [88:95] is the sub-list for method output_type
-	81, // [81:88] is the sub-list for method input_type
-	81, // [81:81] is the sub-list for extension type_name
-	81, // [81:81] is the sub-list for extension extendee
-	0,  // [0:81] is the sub-list for field type_name
+	40, // 24: objcache.rpc.v1.Request.standing:type_name -> objcache.rpc.v1.StandingRequest
+	7,  // 25: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
+	9,  // 26: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
+	13, // 27: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
+	21, // 28: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
+	26, // 29: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
+	28, // 30: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
+	33, // 31: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
+	6,  // 32: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
+	37, // 33: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
+	43, // 34: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
+	45, // 35: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
+	39, // 36: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
+	41, // 37: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
+	8,  // 38: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
+	8,  // 39: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
+	12, // 40: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
+	0,  // 41: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
+	87, // 42: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	30, // 43: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
+	31, // 44: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
+	8,  // 45: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
+	88, // 46: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	1,  // 47: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
+	49, // 48: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
+	56, // 49: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
+	7,  // 50: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
+	57, // 51: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
+	7,  // 52: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
+	2,  // 53: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
+	58, // 54: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
+	60, // 55: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
+	61, // 56: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
+	62, // 57: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
+	63, // 58: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
+	64, // 59: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
+	65, // 60: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
+	66, // 61: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
+	67, // 62: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
+	68, // 63: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
+	69, // 64: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
+	70, // 65: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
+	72, // 66: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
+	73, // 67: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
+	74, // 68: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	75, // 69: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	77, // 70: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	78, // 71: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	80, // 72: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	79, // 73: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
+	59, // 74: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	59, // 75: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	15, // 76: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	20, // 77: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	31, // 78: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	71, // 79: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	71, // 80: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	76, // 81: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	82, // 82: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	86, // 83: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	49, // 84: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	4,  // 85: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	47, // 86: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	50, // 87: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	52, // 88: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	54, // 89: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	84, // 90: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	81, // 91: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	5,  // 92: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	48, // 93: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	51, // 94: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	53, // 95: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	55, // 96: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	85, // 97: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	83, // 98: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	92, // [92:99] is the sub-list for method output_type
+	85, // [85:92] is the sub-list for method input_type
+	85, // [85:85] is the sub-list for extension type_name
+	85, // [85:85] is the sub-list for extension extendee
+	0,  // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -7531,6 +7934,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Request_Warm)(nil),
 		(*Request_Path)(nil),
 		(*Request_Hurry)(nil),
+		(*Request_Standing)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[2].OneofWrappers = []any{
 		(*Reply_Attr)(nil),
@@ -7544,9 +7948,10 @@ func file_api_rpc_objcache_proto_init() {
 		(*Reply_Persist)(nil),
 		(*Reply_UploadPart)(nil),
 		(*Reply_Path)(nil),
+		(*Reply_Standing)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[12].OneofWrappers = []any{}
-	file_api_rpc_objcache_proto_msgTypes[51].OneofWrappers = []any{
+	file_api_rpc_objcache_proto_msgTypes[53].OneofWrappers = []any{
 		(*Step_AddEntry)(nil),
 		(*Step_RemoveEntry)(nil),
 		(*Step_PutInode)(nil),
@@ -7574,7 +7979,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   83,
+			NumMessages:   86,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -122,7 +122,7 @@ func (w *walk) done(name string, a objcache.Attr, err error) {
 // flushAll has every server persist its share, again until no server is left with anything but problems: a rename may hand work to another.
 func (c *Client) flushAll(ctx context.Context, progress func(*rpc.Progress)) error {
 	var total rpc.Progress
-	for round := 0; ; round++ {
+	for round, quiet := 0, 0; ; round++ {
 		var mu sync.Mutex
 		left := map[string]*rpc.Progress{}
 		g, ctx := errgroup.WithContext(ctx)
@@ -143,7 +143,12 @@ func (c *Client) flushAll(ctx context.Context, progress func(*rpc.Progress)) err
 		if round == 0 {
 			total.FilesTotal = now.GetFilesTotal()
 		}
-		if now.GetFilesTotal() == 0 || len(now.GetProblems()) > 0 {
+		quiet++
+		if now.GetFilesTotal() > 0 {
+			quiet = 0
+		}
+		// One server may have handed work to another that had just said it owes nothing.
+		if quiet == 2 || len(now.GetProblems()) > 0 {
 			total.FilesDone, total.Problems, total.End = total.GetFilesTotal(), now.GetProblems(), true
 			progress(&total)
 			return nil

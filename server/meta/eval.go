@@ -189,5 +189,5 @@ func (e *Eval) deleteInode(in *record.Inode) error {
 // Owes reports whether external storage does not yet hold what the namespace says of the inode.
 func Owes(in *record.Inode) bool {
 	return in.GetDirty() || in.GetAttrDirty() || in.GetDead() || in.GetIntent() != nil || len(in.GetTrash()) > 0 ||
-		in.GetOrphan() || in.GetDir().GetMoving() || in.GetDir().GetTableChanges() != in.GetDir().GetTableWritten()
+		in.GetOrphan() || in.GetDir().GetMoving() || in.GetDir().GetDetour() != "" || in.GetDir().GetTableChanges() != in.GetDir().GetTableWritten()
 }

@@ -78,7 +78,17 @@ func (e *Eval) relink(s *rpc.Relink) error {
 // InStorage reports whether external storage holds, or may come to hold, an object for one name of an inode.
 func InStorage(in *record.Inode, l *record.Link) bool {
 	it := in.GetIntent()
-	return l.GetKey() != "" || it != nil && it.GetDir() == l.GetDir() && it.GetName() == l.GetName()
+	return l.GetKey() != "" || it != nil && it.GetDir() == l.GetDir() && it.GetName() == l.GetName() || LeftOf(in, l) != nil
+}
+
+// LeftOf is the latest object of a name that an inode still has to delete, although it has the name; nil if there is none.
+func LeftOf(in *record.Inode, l *record.Link) *record.Base {
+	for _, b := range slices.Backward(in.GetTrash()) {
+		if b.GetDir() == l.GetDir() && b.GetName() == l.GetName() {
+			return b
+		}
+	}
+	return nil
 }
 
 // bury ends an inode that has neither name nor open descriptor. Its row stays only for what external storage or other groups still hold of it.
@@ -100,7 +110,9 @@ func (e *Eval) relinkDir(in *record.Inode, s *rpc.Relink) error {
 	if len(in.GetLinks()) != 1 || in.GetLinks()[0].GetDir() != s.GetDelDir() || in.GetLinks()[0].GetName() != s.GetDelName() {
 		return objcache.Errorf(objcache.Conflict, "directory %d is not called %q in directory %d", s.GetIno(), s.GetDelName(), s.GetDelDir())
 	}
-	in.Trash = append(in.Trash, &record.Base{Key: in.GetDir().GetPrefix(), Dir: s.GetDelDir(), Name: s.GetDelName()})
+	old := in.GetLinks()[0]
+	oweFor(in, in.GetDir().GetPrefix(), "", old)
+	oweFor(in, in.GetDir().GetHeading(), "", old)
 	in.Links = []*record.Link{{Dir: s.GetAddDir(), Name: s.GetAddName()}}
 	in.Ctime = max(s.GetNow(), in.GetCtime())
 	owing, err := e.hasRows(objcache.Ino(s.GetIno()))
@@ -263,7 +275,8 @@ func (e *Eval) refreshBase(s *rpc.RefreshBase) error {
 	if err != nil || in == nil {
 		return err
 	}
-	if in.GetDirty() || in.GetIntent() != nil || in.GetDead() || in.GetOrphan() || in.GetBase().GetEtag() != s.GetOldEtag() || len(in.GetLinks()) != 1 {
+	if in.GetDirty() || in.GetIntent() != nil || in.GetDead() || in.GetOrphan() || in.GetBase().GetEtag() != s.GetOldEtag() || len(in.GetLinks()) != 1 ||
+		len(in.GetTrash()) > 0 {
 		if s.GetGone() { // the name must not go while the inode stays
 			return objcache.Errorf(objcache.Conflict, "inode %d is not what external storage held", s.GetIno())
 		}

@@ -35,6 +35,8 @@ func (e *Eval) addEntry(s *rpc.AddEntry) error {
 	}
 	live := row.GetIno() != 0
 	switch {
+	case s.GetPrefix() != "" && s.GetPrefix() != dir.GetDir().GetPrefix():
+		return objcache.Errorf(objcache.Conflict, "directory %d has moved from %q", s.GetDir(), s.GetPrefix())
 	case s.GetExpect() == 0 && live:
 		return objcache.Errorf(objcache.Exist, "name %q in directory %d", s.GetName(), s.GetDir())
 	case s.GetExpect() != 0 && row.GetIno() != s.GetExpect():
@@ -125,12 +127,14 @@ func (e *Eval) settleEntry(s *rpc.SettleEntry) error {
 		return err
 	}
 	current := !s.GetGone() && row.GetIno() == s.GetIno()
-	settleDebts(row, s, current)
+	if !s.GetRelease() {
+		settleDebts(row, s, current)
+	}
 	if row.GetBusy() == s.GetIno() {
 		row.Busy = 0
 	}
 	row.Changed = e.applied + 1
-	if current && s.GetKey() != "" {
+	if current && s.GetKey() != "" && !s.GetRelease() {
 		row.Etag, row.Size, row.Modified, row.Unasked = s.GetEtag(), s.GetSize(), -e.facts.Now(), false
 	}
 	if row.GetIno() == 0 {
@@ -149,13 +153,11 @@ func (e *Eval) touchTable(ino objcache.Ino) error {
 	return e.putOwing(in, e.facts.Now())
 }
 
-// settleDebts drops the debts that are paid: those of an inode whose object is gone, and what the object of the name's own inode has overwritten. An
-// object written for a name that its inode has lost meanwhile is owed still, and now known.
+// settleDebts drops the debts that are paid: those of an inode whose objects of this name are gone, or that has the name again. An object written for a
+// name that its inode has lost meanwhile is owed still, and now known. What others owe they settle themselves: they may have more than one object.
 func settleDebts(row *record.DirEntry, s *rpc.SettleEntry, current bool) {
 	if s.GetGone() || current {
-		row.Debts = slices.DeleteFunc(row.Debts, func(d *record.Debt) bool {
-			return d.GetIno() == s.GetIno() || current && s.GetKey() != "" && d.GetKey() == s.GetKey()
-		})
+		row.Debts = slices.DeleteFunc(row.Debts, func(d *record.Debt) bool { return d.GetIno() == s.GetIno() })
 		return
 	}
 	for _, d := range row.GetDebts() {

@@ -108,7 +108,7 @@ func TestRefreshBase_AVanishedObjectTakesNoDirtyFileAlong(t *testing.T) {
 	}
 }
 
-func TestSettleEntry_APutAbsorbsTheDebtForItsKey(t *testing.T) {
+func TestSettleEntry_APutEndsTheClaimAndNobodyElsesDebt(t *testing.T) {
 	r := withFile(t)
 	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: &rpc.Debt{Ino: file, Key: "f", Etag: "old"}})
 	r.do(&rpc.AddEntry{Dir: top, Name: "f", Ino: 300, Mode: objcache.ModeRegular})
@@ -116,8 +116,17 @@ func TestSettleEntry_APutAbsorbsTheDebtForItsKey(t *testing.T) {
 	r.refuse(objcache.Conflict, &rpc.ClaimEntry{Dir: top, Name: "f", Ino: file})
 	r.refuse(objcache.Conflict, &rpc.ClaimEntry{Dir: top, Name: "f", Ino: 999})
 	r.do(&rpc.SettleEntry{Dir: top, Name: "f", Ino: 300, Key: "f", Etag: "new"})
-	if row := r.entry(top, "f"); len(row.GetDebts()) != 0 || row.GetBusy() != 0 || row.GetEtag() != "new" {
+	if row := r.entry(top, "f"); len(row.GetDebts()) != 1 || row.GetBusy() != 0 || row.GetEtag() != "new" {
 		t.Errorf("row %v", row)
+	}
+	r.do(&rpc.ClaimEntry{Dir: top, Name: "f", Ino: file})
+	r.do(&rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Gone: true, Release: true})
+	if row := r.entry(top, "f"); len(row.GetDebts()) != 1 || row.GetBusy() != 0 || row.GetEtag() != "new" {
+		t.Errorf("after the first of several objects of the name: row %v", row)
+	}
+	r.do(&rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Gone: true})
+	if row := r.entry(top, "f"); len(row.GetDebts()) != 0 || row.GetIno() != 300 {
+		t.Errorf("after the last: row %v", row)
 	}
 }
 

@@ -43,7 +43,12 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 		return err
 	}
 	for _, key := range s.GetTrashGone() {
-		in.Trash = slices.DeleteFunc(in.Trash, func(b *record.Base) bool { return b.GetKey() == key })
+		in.Trash = slices.DeleteFunc(in.Trash, func(b *record.Base) bool {
+			return b.GetKey() == key && b.GetDir() == s.GetTrashName().GetDir() && b.GetName() == s.GetTrashName().GetName()
+		})
+	}
+	if n := s.GetTrashName(); s.GetTrashLast() && LeftOf(in, &record.Link{Dir: n.GetDir(), Name: n.GetName()}) != nil {
+		return objcache.Errorf(objcache.Conflict, "inode %d has lost the name %q in directory %d again", s.GetIno(), n.GetName(), n.GetDir())
 	}
 	if s.GetAttributes() {
 		in.AttrDirty = in.GetAttrDirty() && in.GetCtime() > s.GetAsOf()
@@ -58,30 +63,17 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 			return err
 		}
 	}
-	if d := in.GetDir(); d != nil {
-		if s.GetMoved() {
-			d.Moving = false
-			d.TableChanges++
+	if s.GetDropLinks() {
+		if err := dropLinks(in); err != nil {
+			return err
 		}
-		if s.GetTable() > 0 {
-			d.TableWritten = s.GetTable()
-		}
-		if s.GetMarker() != "" {
-			leavePrefix(in, s.GetMarker())
-			d.Marker, d.Prefix, d.MarkerAt, d.MarkerModified = true, s.GetMarker(), e.applied+1, -e.facts.Now()
-			in.Dirty, in.AttrDirty = false, false
+	}
+	if in.GetDir() != nil {
+		if err := e.endPersistDir(in, s); err != nil {
+			return err
 		}
 	}
 	return e.putOwing(in, max(in.GetDirtySince(), 1))
-}
-
-// leavePrefix owes the deletion of a directory's marker that moved with a directory above it.
-func leavePrefix(in *record.Inode, key string) {
-	d := in.GetDir()
-	if !d.GetMarker() || d.GetPrefix() == key || len(in.GetLinks()) != 1 || slices.ContainsFunc(in.GetTrash(), func(b *record.Base) bool { return b.GetKey() == d.GetPrefix() }) {
-		return
-	}
-	in.Trash = append(in.Trash, &record.Base{Key: d.GetPrefix(), Dir: in.GetLinks()[0].GetDir(), Name: in.GetLinks()[0].GetName()})
 }
 
 func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) error {

@@ -68,7 +68,7 @@ func TestPersist_ARenameDuringAnUploadOwesTheOldKey(t *testing.T) {
 	if in := r.inode(file); len(in.GetTrash()) != 1 || in.GetTrash()[0].GetKey() != "f" || !in.GetDirty() {
 		t.Errorf("inode %v", in)
 	}
-	r.do(&rpc.EndPersist{Ino: file, TrashGone: []string{"f"}}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Gone: true})
+	r.do(&rpc.EndPersist{Ino: file, TrashGone: []string{"f"}, TrashName: &rpc.Name{Dir: top, Name: "f"}, TrashLast: true}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Gone: true})
 	if row := r.entry(top, "f"); row != nil {
 		t.Errorf("tombstone %v protects nothing", row)
 	}
@@ -87,7 +87,7 @@ func TestPersist_AnUnlinkDuringAnUploadKeepsThePinnedBytes(t *testing.T) {
 		t.Errorf("inode %v", in)
 	}
 	r.refuse(objcache.Conflict, &rpc.Forget{Ino: file})
-	r.do(&rpc.EndPersist{Ino: file, TrashGone: []string{"f"}}, &rpc.CutChunks{Ino: file, OldSize: 100}, &rpc.Forget{Ino: file})
+	r.do(&rpc.EndPersist{Ino: file, TrashGone: []string{"f"}, TrashName: &rpc.Name{Dir: top, Name: "f"}, TrashLast: true}, &rpc.CutChunks{Ino: file, OldSize: 100}, &rpc.Forget{Ino: file})
 	if r.inode(file) != nil || r.chunk(file) != nil {
 		t.Error("rows of a finished file are left")
 	}

@@ -186,11 +186,15 @@ func (f *FS) Create(ctx context.Context, h *rpc.Header, r *rpc.CreateRequest) (*
 		if err != nil {
 			return nil, err
 		}
+		prefix := ""
+		if isDir {
+			prefix = dir.GetDir().GetPrefix()
+		}
 		opened := r.GetOpen() && f.Group.Owns(ring.HashInode(ino))
 		return f.Group.Transact(ctx, group.Tx{
 			Header: h,
 			Steps: []*rpc.Step{
-				{Step: &rpc.Step_AddEntry{AddEntry: &rpc.AddEntry{Dir: r.GetDir(), Name: r.GetName(), Ino: uint64(ino), Mode: in.GetMode(), Now: r.GetNow()}}},
+				{Step: &rpc.Step_AddEntry{AddEntry: &rpc.AddEntry{Dir: r.GetDir(), Name: r.GetName(), Ino: uint64(ino), Mode: in.GetMode(), Now: r.GetNow(), Prefix: prefix}}},
 				{Step: &rpc.Step_PutInode{PutInode: &rpc.PutInode{Inode: v}}},
 			},
 			Reply: func(meta.Reader) (*rpc.Reply, error) {
@@ -231,9 +235,13 @@ func debt(in *record.Inode, dir uint64, name string) *rpc.Debt {
 		return &rpc.Debt{Ino: in.GetIno(), Dir: true}
 	}
 	for _, l := range in.GetLinks() {
-		if l.GetDir() == dir && l.GetName() == name && meta.InStorage(in, l) {
-			return &rpc.Debt{Ino: in.GetIno(), Key: l.GetKey(), Etag: l.GetEtag()}
+		if l.GetDir() != dir || l.GetName() != name || !meta.InStorage(in, l) {
+			continue
 		}
+		if left := meta.LeftOf(in, l); l.GetKey() == "" && left != nil {
+			return &rpc.Debt{Ino: in.GetIno(), Key: left.GetKey(), Etag: left.GetEtag()}
+		}
+		return &rpc.Debt{Ino: in.GetIno(), Key: l.GetKey(), Etag: l.GetEtag()}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"strings"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -23,9 +24,12 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 	if len(dir.GetLinks()) == 0 {
 		return nil, objcache.Errorf(objcache.NotExist, "directory %d has no name any more", r.GetIno())
 	}
-	if up := dir.GetLinks()[0]; up.GetDir() != uint64(objcache.RootIno) {
+	switch up := dir.GetLinks()[0]; {
+	case dir.GetDir().GetDetour() != "" && !r.GetShown():
+		out.Path = strings.TrimSuffix(dir.GetDir().GetDetour(), "/") // whoever stands on the way to its name does not matter there
+	case up.GetDir() != uint64(objcache.RootIno):
 		above, err := f.Peers.Call(ctx, ring.HashInode(objcache.Ino(up.GetDir())), &rpc.Request{
-			Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: up.GetDir(), Child: up.GetName(), ChildIno: r.GetIno()}},
+			Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: up.GetDir(), Child: up.GetName(), ChildIno: r.GetIno(), Shown: r.GetShown()}},
 		})
 		if err != nil {
 			return nil, err
@@ -47,12 +51,14 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 	for _, d := range row.GetDebts() {
 		switch {
 		case d.GetIno() == r.GetChildIno():
-			out.Owes = true
+			out.Owes, out.LaterKeys = true, nil
 		case d.GetDir(), isDirMode(row): // nor can a directory stand where the object of a file does
 			out.BlockedBy = append(out.BlockedBy, d.GetIno())
 		default:
 			out.Debtors = append(out.Debtors, d.GetIno())
 			out.DebtEtags = append(out.DebtEtags, d.GetEtag())
+			out.DebtKeys = append(out.DebtKeys, d.GetKey())
+			out.LaterKeys = append(out.LaterKeys, d.GetKey())
 		}
 	}
 	return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil

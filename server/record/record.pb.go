@@ -940,6 +940,8 @@ type DirState struct {
 	Foreign        bool                   `protobuf:"varint,12,opt,name=foreign,proto3" json:"foreign,omitempty"`                                     // its objects are expected to carry attributes in their user metadata
 	MarkerAt       uint64                 `protobuf:"varint,13,opt,name=marker_at,json=markerAt,proto3" json:"marker_at,omitempty"`                   // index of the group's log when we last wrote the marker
 	MarkerModified int64                  `protobuf:"varint,14,opt,name=marker_modified,json=markerModified,proto3" json:"marker_modified,omitempty"` // like DirEntry.modified; 0: no marker
+	Heading        string                 `protobuf:"bytes,15,opt,name=heading,proto3" json:"heading,omitempty"`                                      // prefix that its objects are moving to now, or moved to last
+	Detour         string                 `protobuf:"bytes,16,opt,name=detour,proto3" json:"detour,omitempty"`                                        // prefix below which everything stands until its own path is free; empty: at its path
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1063,6 +1065,20 @@ func (x *DirState) GetMarkerModified() int64 {
 		return x.MarkerModified
 	}
 	return 0
+}
+
+func (x *DirState) GetHeading() string {
+	if x != nil {
+		return x.Heading
+	}
+	return ""
+}
+
+func (x *DirState) GetDetour() string {
+	if x != nil {
+		return x.Detour
+	}
+	return ""
 }
 
 // DirEntry is one name of a directory. Without an ino it is a tombstone.
@@ -2318,7 +2334,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bif_match\x18\t \x01(\tR\aifMatch\x12\x1d\n" +
 	"\n" +
 	"lowest_cut\x18\n" +
-	" \x01(\x04R\tlowestCut\"\x99\x03\n" +
+	" \x01(\x04R\tlowestCut\"\xcb\x03\n" +
 	"\bDirState\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x12\x1b\n" +
@@ -2335,7 +2351,9 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\rtable_written\x18\v \x01(\x04R\ftableWritten\x12\x18\n" +
 	"\aforeign\x18\f \x01(\bR\aforeign\x12\x1b\n" +
 	"\tmarker_at\x18\r \x01(\x04R\bmarkerAt\x12'\n" +
-	"\x0fmarker_modified\x18\x0e \x01(\x03R\x0emarkerModifiedJ\x04\b\a\x10\b\"\x84\x02\n" +
+	"\x0fmarker_modified\x18\x0e \x01(\x03R\x0emarkerModified\x12\x18\n" +
+	"\aheading\x18\x0f \x01(\tR\aheading\x12\x16\n" +
+	"\x06detour\x18\x10 \x01(\tR\x06detourJ\x04\b\a\x10\b\"\x84\x02\n" +
 	"\bDirEntry\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x12\n" +

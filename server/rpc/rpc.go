@@ -85,6 +85,8 @@ func keyOf(r *rpc.Request) (uint64, bool) {
 		return inode(x.Persist.GetIno())
 	case *rpc.Request_Path:
 		return inode(x.Path.GetIno())
+	case *rpc.Request_Standing:
+		return inode(x.Standing.GetIno())
 	}
 	return 0, false // chunk requests check for themselves; renew and release go to whoever they are sent to
 }
@@ -155,7 +157,13 @@ func (f *Files) bytes(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 		if x.Persist.GetMarker() {
 			return empty(f.Transfer.Mark(ctx, ino))
 		}
+		if x.Persist.GetArrive() {
+			return empty(f.Transfer.Arrive(ctx, ino))
+		}
 		return empty(f.Transfer.TryPersist(ctx, ino))
+	case *rpc.Request_Standing:
+		s, err := f.Transfer.Standing(ctx, objcache.Ino(x.Standing.GetIno()))
+		return &rpc.Reply{Result: &rpc.Reply_Standing{Standing: s}}, err
 	case *rpc.Request_Refresh:
 		return f.refresh(ctx, x.Refresh.GetIno())
 	case *rpc.Request_Hurry:
@@ -217,7 +225,7 @@ func (f *Files) nameOf(ctx context.Context, ino objcache.Ino) string {
 	}
 	l := in.GetLinks()[0]
 	p, err := f.FS.Peers.Call(ctx, ring.HashInode(objcache.Ino(l.GetDir())), &rpc.Request{
-		Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: l.GetDir(), Child: l.GetName(), ChildIno: uint64(ino)}},
+		Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: l.GetDir(), Child: l.GetName(), ChildIno: uint64(ino), Shown: true}},
 	})
 	if err != nil {
 		return l.GetName()

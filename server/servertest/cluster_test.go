@@ -60,6 +60,14 @@ func (r *rig) reload(servers int) *rig {
 	return n
 }
 
+// reloadWith takes the old one down first.
+func (r *rig) reloadWith(servers int, change func(*server.Config)) *rig {
+	r.cl.stopAll()
+	n := &rig{t: r.t, s3: r.s3}
+	n.start(servers, r.cl.Configs[0].Buckets[0], change)
+	return n
+}
+
 func (r *rig) put(key string, body []byte) {
 	r.t.Helper()
 	if _, err := r.s3.Put(r.t.Context(), key, bytes.NewReader(body), nil, external.Condition{}); err != nil {

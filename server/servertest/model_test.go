@@ -660,11 +660,19 @@ func seeds(t *testing.T) []uint64 {
 // eventually waits for a state.
 func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
+	if !within(45*time.Second, ok) {
+		t.Fatal("never came to be")
+	}
+}
+
+// within waits for a state and reports whether it came.
+func within(d time.Duration, ok func() bool) bool {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(45 * time.Second); !ok(); <-tick.C {
+	for end := time.Now().Add(d); !ok(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatal("never came to be")
+			return false
 		}
 	}
+	return true
 }

@@ -5,6 +5,7 @@ package servertest
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -24,6 +25,7 @@ type Cluster struct {
 	Configs []server.Config
 	Servers []*server.Server // nil when stopped
 	mu      sync.Mutex
+	log     lines
 }
 
 // Config is what a test says of its cluster.
@@ -72,7 +74,7 @@ func (c *Cluster) Up(i int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := server.Open(ctx, c.Configs[i], Logger(c.t))
+	s, err := server.Open(ctx, c.Configs[i], logger(io.MultiWriter(writer{c.t}, &c.log)))
 	if err != nil {
 		c.t.Fatalf("start server %d: %v", i, err)
 	}
@@ -125,9 +127,30 @@ func (c *Cluster) Client() *client.Client {
 	return cl
 }
 
+// Logged is how many lines with these words the servers have logged.
+func (c *Cluster) Logged(words string) int {
+	c.log.mu.Lock()
+	defer c.log.mu.Unlock()
+	return strings.Count(c.log.text.String(), words)
+}
+
+// lines keeps what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
 // Logger logs into the test.
-func Logger(t testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(writer{t}, &slog.HandlerOptions{Level: slog.LevelInfo}))
+func Logger(t testing.TB) *slog.Logger { return logger(writer{t}) }
+
+func logger(w io.Writer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
 type writer struct{ t testing.TB }

@@ -13,7 +13,7 @@ import (
 
 // onlyCopy reports whether an inode's bytes come from the object of a key.
 func onlyCopy(in *record.Inode, key string) bool {
-	return !in.GetDead() && in.GetBase().GetKey() == key && in.GetBase().GetLength() > 0
+	return in.GetMode()&objcache.ModeMask == objcache.ModeRegular && !in.GetDead() && in.GetBase().GetKey() == key && in.GetBase().GetLength() > 0
 }
 
 // maxCircle is the longest circle of files that each want another's key; a longer one is only reported.
@@ -58,7 +58,7 @@ const localizeAtOnce = 64
 // localize makes all bytes of a file of this group dirty, so that it needs its object no more and others may overwrite it.
 func (t *Transfer) localize(ctx context.Context, ino objcache.Ino) error {
 	in, err := meta.Inode(t.cfg.Group.DB(), ino)
-	if err != nil || in == nil || in.GetIntent() != nil || in.GetDead() || in.GetBase().GetLength() == 0 {
+	if err != nil || in == nil || in.GetIntent() != nil || in.GetDead() || in.GetBase().GetLength() == 0 || in.GetMode()&objcache.ModeMask != objcache.ModeRegular {
 		return err
 	}
 	for first := uint32(0); first < chunks(in); first += localizeAtOnce {
@@ -92,6 +92,24 @@ func (t *Transfer) stepAside(ctx context.Context, ino objcache.Ino) error {
 		return err
 	}
 	return errWait
+}
+
+// aside takes all objects of a file away, wherever they are, after making its bytes dirty: whoever needs their place need not wait for the file.
+func (t *Transfer) aside(ctx context.Context, ino objcache.Ino) error {
+	if err := t.localize(ctx, ino); err != nil {
+		return err
+	}
+	in, err := meta.Inode(t.cfg.Group.DB(), ino)
+	if err != nil || in == nil {
+		return err
+	}
+	if !in.GetDead() && len(in.GetLinks()) > 0 {
+		drop := &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: uint64(ino), DropLinks: true}}}
+		if err := t.transact(ctx, drop); err != nil {
+			return err
+		}
+	}
+	return t.emptyTrashNow(ctx, ino, true)
 }
 
 func (t *Transfer) commit(ctx context.Context, steps []*rpc.Step) error {

@@ -76,11 +76,11 @@ func (t *Transfer) lookDirectly(ctx context.Context, dir *record.Inode, name str
 	if err != nil {
 		return err
 	}
-	if ours, err := t.standsThere(ctx, dir); err != nil || !ours {
+	m, err := t.merging(ctx, objcache.Ino(dir.GetIno()))
+	if err != nil || m == nil {
 		return err
 	}
-	prefix := dir.GetDir().GetPrefix()
-	m := t.merging(dir, prefix)
+	dir, prefix := m.dir, m.prefix
 	if !dir.GetDir().GetComplete() {
 		if m.table, err = t.readTable(ctx, store, prefix); err != nil {
 			return err

@@ -163,16 +163,17 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 	if err != nil {
 		return err
 	}
-	if ours, err := t.standsThere(ctx, dir); err != nil {
+	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
+	defer end()
+	m, err := t.merging(ctx, objcache.Ino(dir.GetIno()))
+	if err != nil {
 		return err
-	} else if !ours {
+	}
+	if m == nil {
 		t.skip(objcache.Ino(dir.GetIno()))
 		return nil
 	}
-	prefix := dir.GetDir().GetPrefix()
-	end := t.cfg.Group.BeginListing(objcache.Ino(dir.GetIno()))
-	defer end()
-	m := t.merging(dir, prefix)
+	dir, prefix := m.dir, m.prefix
 	m.whole, m.seen = true, map[string]bool{}
 	if !dir.GetDir().GetComplete() {
 		if m.table, err = t.readTable(ctx, store, prefix); err != nil {
@@ -198,11 +199,14 @@ func (t *Transfer) list(ctx context.Context, dir *record.Inode, l *load) error {
 	}
 }
 
-// standsThere reports whether what stands in external storage under a directory's prefix is its own. Once it is loaded that may be another's: of a
-// directory that had this path before; or a directory above has been renamed, and what is below has not followed yet.
+// standsThere reports whether what stands in external storage under a directory's prefix is its own. Once it is loaded that may be another's, of a
+// directory that had this path before; or it is on its way from there, as a directory above it was renamed, or it itself.
 func (t *Transfer) standsThere(ctx context.Context, dir *record.Inode) (bool, error) {
-	if !dir.GetDir().GetComplete() || dir.GetDir().GetMoving() {
+	if !dir.GetDir().GetComplete() {
 		return true, nil
+	}
+	if dir.GetDir().GetMoving() {
+		return false, nil
 	}
 	path, blocked, err := t.path(ctx, objcache.Ino(dir.GetIno()))
 	if path != "" {

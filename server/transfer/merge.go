@@ -32,11 +32,20 @@ type merging struct {
 	ask         asking
 }
 
-func (t *Transfer) merging(dir *record.Inode, prefix string) *merging {
-	return &merging{
-		t: t, dir: dir, prefix: prefix, requested: t.cfg.Group.Applied(), began: t.now(),
-		ask: asking{mode: t.cfg.Foreign[dir.GetBucket()], answers: map[string]*answer{}, missing: map[string]bool{}},
+// merging begins to merge a listing of a directory, or of one name, where the directory stands now; nil: nothing of it is to be listed now.
+func (t *Transfer) merging(ctx context.Context, ino objcache.Ino) (*merging, error) {
+	// Before it is known where the objects are: what moves from there on changes its row after this index.
+	m := &merging{t: t, requested: t.cfg.Group.Applied(), began: t.now()}
+	dir, err := meta.Inode(t.cfg.Group.DB(), ino)
+	if err != nil || dir == nil || dir.GetDead() {
+		return nil, err
 	}
+	if ours, err := t.standsThere(ctx, dir); err != nil || !ours {
+		return nil, err
+	}
+	m.dir, m.prefix = dir, dir.GetDir().GetPrefix()
+	m.ask = asking{mode: t.cfg.Foreign[dir.GetBucket()], answers: map[string]*answer{}, missing: map[string]bool{}}
+	return m, nil
 }
 
 // batch is how many names go into one log entry.
@@ -186,7 +195,7 @@ func (m *merging) withoutDirty(ctx context.Context, names []*rpc.Listed) ([]*rpc
 		if err != nil {
 			return nil, err
 		}
-		if in == nil || !in.GetDirty() && in.GetIntent() == nil && !in.GetOrphan() && in.GetBase().GetEtag() == row.GetEtag() && len(in.GetLinks()) == 1 {
+		if in == nil || !in.GetDirty() && in.GetIntent() == nil && !in.GetOrphan() && in.GetBase().GetEtag() == row.GetEtag() && len(in.GetLinks()) == 1 && len(in.GetTrash()) == 0 {
 			kept = append(kept, n)
 		}
 	}

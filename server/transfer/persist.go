@@ -40,6 +40,8 @@ type persisting struct {
 
 type failure struct {
 	err   error
+	waits *waiting // what was in the way; nil: something else
+	tries int
 	first time.Time
 	pause time.Duration
 	next  time.Time
@@ -61,6 +63,23 @@ func (p *persisting) init(workers int) {
 
 // errWait means that something else must reach external storage first.
 var errWait = objcache.Errorf(objcache.Conflict, "waits for another object")
+
+// waiting is an errWait that says for which inodes.
+type waiting struct {
+	inos    []uint64
+	blocked bool // they are directories that had a part of the path before
+}
+
+func (w *waiting) Error() string { return errWait.Error() }
+func (w *waiting) Unwrap() error { return errWait }
+
+// waitFor is nil when nothing is in the way.
+func waitFor(inos ...uint64) error {
+	if len(inos) == 0 {
+		return nil
+	}
+	return &waiting{inos: inos}
+}
 
 // Run persists what is due until ctx ends: files after FlushInterval, or at once while a server is short of room; deletes and what a crash left half
 // done at once.
@@ -157,12 +176,23 @@ func (t *Transfer) TryPersist(ctx context.Context, ino objcache.Ino) error {
 	if under {
 		return errWait
 	}
-	return t.Persist(ctx, ino)
+	return t.persistWith(ctx, ino, func(ctx context.Context) error {
+		in, err := meta.Inode(t.cfg.Group.DB(), ino)
+		if err == nil && in.GetOrphan() && len(in.GetTrash()) > 0 && in.GetIntent() == nil {
+			return t.aside(ctx, ino) // it is open, but somebody needs its place
+		}
+		return t.persistOne(ctx, ino)
+	})
 }
 
 // Persist brings one inode of this group to external storage as it is now. nil: nothing is owed for the state it had at the call. A Conflict means that
 // something else comes first; the background tries again.
 func (t *Transfer) Persist(ctx context.Context, ino objcache.Ino) error {
+	return t.persistWith(ctx, ino, func(ctx context.Context) error { return t.persistOne(ctx, ino) })
+}
+
+// persistWith runs f while nobody else persists the inode.
+func (t *Transfer) persistWith(ctx context.Context, ino objcache.Ino, f func(context.Context) error) error {
 	for {
 		done := make(chan struct{})
 		t.persist.mu.Lock()
@@ -172,7 +202,7 @@ func (t *Transfer) Persist(ctx context.Context, ino objcache.Ino) error {
 		}
 		t.persist.mu.Unlock()
 		if other == nil {
-			err := t.persistOne(ctx, ino)
+			err := t.unlessGone(ino, t.outOfCircles(ctx, ino, f))
 			t.persist.mu.Lock()
 			delete(t.persist.mu.under, ino)
 			t.noteLocked(ino, err)
@@ -188,13 +218,32 @@ func (t *Transfer) Persist(ctx context.Context, ino objcache.Ino) error {
 	}
 }
 
+// unlessGone is the error of a persist, unless the inode lost its last name meanwhile: then what failed is nobody's business any more.
+func (t *Transfer) unlessGone(ino objcache.Ino, err error) error {
+	if k := objcache.KindOf(err); err == nil || k != objcache.NotExist && k != objcache.Stale {
+		return err
+	}
+	switch in, rerr := meta.Inode(t.cfg.Group.DB(), ino); {
+	case rerr != nil:
+		return rerr
+	case in == nil:
+		return nil
+	case in.GetDead() || in.GetOrphan():
+		return errWait // its objects go at the next try
+	}
+	return err
+}
+
 func (t *Transfer) noteLocked(ino objcache.Ino, err error) {
 	if err == nil {
 		delete(t.persist.mu.failed, ino)
 		return
 	}
 	f := t.persist.mu.failed[ino]
-	f.err = err
+	f.err, f.tries, f.waits = err, f.tries+1, nil
+	if w := (*waiting)(nil); errors.As(err, &w) {
+		f.waits = w
+	}
 	if f.first.IsZero() {
 		f.first = t.now()
 	}

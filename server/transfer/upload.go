@@ -62,7 +62,7 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	}
 	for _, b := range in.GetTrash() {
 		if b.GetKey() == p.GetPath() {
-			match = b.GetEtag() // renamed away and back: what stands there is still its own
+			match = b.GetEtag() // what stands there is its own: it was renamed away and back, or another of its names stood there
 		}
 	}
 	if link.GetKey() == p.GetPath() {
@@ -149,16 +149,19 @@ func chunks(in *record.Inode) uint32 {
 // unblock gets directories out of the way that had a part of this path before.
 func (t *Transfer) unblock(ctx context.Context, dirs []uint64) error {
 	for _, d := range dirs {
-		if err := t.persistElsewhere(ctx, d); err != nil {
+		if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Conflict) {
 			return err
 		}
 	}
-	return errWait
+	return &waiting{inos: dirs, blocked: true}
 }
 
 // settleDebtors makes sure that the object which stands under a name is nobody's only copy, and returns its ETag if one stands there.
 func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.PathReply) (etag string, err error) {
 	for i, d := range p.GetDebtors() {
+		if key := p.GetDebtKeys()[i]; key != "" && key != p.GetPath() {
+			continue // left behind where the directory was before
+		}
 		in, err := t.inspect(ctx, d)
 		if err != nil {
 			return "", err
@@ -175,10 +178,10 @@ func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.Pa
 		} else if circle {
 			return "", errors.Join(errWait, t.localize(ctx, me))
 		}
-		if err := t.persistElsewhere(ctx, d); err != nil {
+		if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Conflict) {
 			return "", err
 		}
-		return "", errWait
+		return "", waitFor(d)
 	}
 	return etag, nil
 }
