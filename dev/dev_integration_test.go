@@ -104,7 +104,7 @@ func TestDev_LifeOfACluster(t *testing.T) {
 		t.Errorf("status: %+v", st)
 	}
 
-	second := t.TempDir()
+	second := filepath.Join(t.TempDir(), "made by mount")
 	p.run("mount", second)
 	compare(t, filepath.Join(second, "objcache", "file"), data)
 	p.run("umount", second)

@@ -78,10 +78,13 @@ func (m mountMember) makeDirs() error {
 	if err := os.MkdirAll(filepath.Join(m.dir(), "cache"), 0o700); err != nil {
 		return err
 	}
-	if !m.spec.Own {
-		return nil
+	if m.spec.Own {
+		return os.MkdirAll(m.spec.Mountpoint, 0o755)
 	}
-	return os.MkdirAll(m.spec.Mountpoint, 0o755)
+	if err := os.Mkdir(m.spec.Mountpoint, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 // ended takes away what a mount process that is gone left behind: its record and, after kill -9, a mountpoint that answers nothing.

@@ -132,7 +132,7 @@ func TestUp_BadInputIsSaidBeforeAnythingStarts(t *testing.T) {
 		"no local S3 server":     {UpRequest{Settings: DefaultSettings(), Bucket: "b", DirName: "b"}, objcache.NotExist},
 		"keys":                   {UpRequest{Settings: DefaultSettings(), Buckets: bucket}, objcache.Permission},
 		"mountpoint with files":  {UpRequest{Settings: DefaultSettings(), Buckets: bucket, Mount: full}, objcache.NotEmpty},
-		"mountpoint not there":   {UpRequest{Settings: DefaultSettings(), Buckets: bucket, Mount: full + "/none"}, objcache.NotExist},
+		"mountpoint nowhere":     {UpRequest{Settings: DefaultSettings(), Buckets: bucket, Mount: full + "/none/none"}, objcache.NotExist},
 		"something mounted":      {UpRequest{Settings: DefaultSettings(), Buckets: bucket, Mount: "/proc"}, objcache.Exist},
 		"no servers":             {UpRequest{Settings: Settings{Servers: 0}, Buckets: bucket}, objcache.Invalid},
 		"an unknown consistency": {UpRequest{Settings: Settings{Servers: 1, Upload: "background", CacheBytes: 1 << 30, Consistency: "x"}}, objcache.Invalid},

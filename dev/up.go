@@ -212,7 +212,10 @@ func (c *Cluster) checkMountpoint(m mountSpec) error {
 	entries, err := os.ReadDir(m.Mountpoint)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return objcache.Errorf(objcache.NotExist, "mountpoint %s (make the directory first)", m.Mountpoint)
+		if _, err := os.Stat(filepath.Dir(m.Mountpoint)); err != nil {
+			return objcache.Errorf(objcache.NotExist, "directory %s for the mountpoint", filepath.Dir(m.Mountpoint))
+		}
+		return nil // makeDirs makes it
 	case err != nil:
 		return fmt.Errorf("mountpoint: %w", err)
 	case len(entries) > 0:
