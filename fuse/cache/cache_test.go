@@ -328,3 +328,36 @@ func TestResize_ForgetsWhatWasPendingBehindTheCut(t *testing.T) {
 		t.Errorf("leftovers %+v", left)
 	}
 }
+
+func TestDisk_AFileThatIsUsedAgainHoldsNothingOfTheEarlier(t *testing.T) {
+	s, _ := open(t, t.TempDir(), 1<<30)
+	for i := range 3 {
+		f := s.Create(objcache.Ino(1+i), 1, 0)
+		must(t, f.Write(noise(1<<20, uint64(i)), 0, aTime))
+		f.Commit(2, 1<<20)
+		s.Remove(f)
+		s.Release(f)
+		idle := s.Create(objcache.Ino(100+i), 1, 0)
+		must(t, idle.Write(noise(1<<20, uint64(i)), 0, aTime))
+		idle.Commit(2, 1<<20)
+		s.Release(idle)
+		s.Remove(idle) // nobody holds it: the next file takes its place
+	}
+	if n := len(s.spares.paths); n != 1 {
+		t.Fatalf("%d spare files instead of 1", n)
+	}
+	f := s.Create(200, 1, 0)
+	must(t, f.Grow(1<<20, aTime))
+	must(t, f.Write([]byte("x"), 1<<20-1, aTime))
+	got := make([]byte, 1<<20)
+	_, err := f.ReadAt(got, 0)
+	must(t, err)
+	want := make([]byte, 1<<20)
+	want[1<<20-1] = 'x'
+	if !bytes.Equal(got, want) {
+		t.Error("a new file shows bytes of another")
+	}
+	if n := len(s.spares.paths); n != 0 {
+		t.Error("the spare file was not used again")
+	}
+}
