@@ -1,0 +1,124 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+)
+
+// Open registers an open and returns the attributes as of now.
+func (c *Client) Open(ctx context.Context, ino objcache.Ino) (objcache.Attr, error) {
+	a, err := c.attrReply(c.read(ctx, hashOf(ino), &rpc.Request{Op: &rpc.Request_Open{Open: &rpc.OpenRequest{Ino: uint64(ino)}}}))
+	if err != nil {
+		return a, err
+	}
+	c.opened(ino)
+	return a, nil
+}
+
+// opened notes one more open that the servers know of.
+func (c *Client) opened(ino objcache.Ino) {
+	c.files.mu.Lock()
+	defer c.files.mu.Unlock()
+	c.files.mu.opens[ino]++
+}
+
+// Release undoes one Open, without waiting for the network.
+func (c *Client) Release(ino objcache.Ino) {
+	c.files.mu.Lock()
+	if c.files.mu.opens[ino]--; c.files.mu.opens[ino] == 0 {
+		delete(c.files.mu.opens, ino)
+	}
+	c.files.mu.ended[ino]++
+	c.files.mu.Unlock()
+	select {
+	case c.files.release <- struct{}{}:
+	default: // the loop has not come to what was there before
+	}
+}
+
+// releaseLoop tells the servers of opens that ended, as many as there are at a time. What does not arrive within renewEvery stays open for them until
+// the session ends: bytes of a removed file are freed later, never earlier.
+func (c *Client) releaseLoop(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.files.release:
+		}
+		c.files.mu.Lock()
+		ended := c.files.mu.ended
+		c.files.mu.ended = map[objcache.Ino]uint32{}
+		c.files.mu.Unlock()
+		v := c.View()
+		byGroup := map[objcache.GroupID]map[uint64]uint32{}
+		for ino, n := range ended {
+			g := v.OwnerOfInode(ino)
+			if byGroup[g] == nil {
+				byGroup[g] = map[uint64]uint32{}
+			}
+			byGroup[g][uint64(ino)] = n
+		}
+		for _, closed := range byGroup {
+			c.tellClosed(ctx, closed)
+		}
+	}
+}
+
+// tellClosed tells one group of opens of its inodes that ended.
+func (c *Client) tellClosed(ctx context.Context, closed map[uint64]uint32) {
+	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	defer cancel()
+	var one uint64
+	for one = range closed {
+		break
+	}
+	_, err := c.router.Call(ctx, hashOf(objcache.Ino(one)), &rpc.Request{
+		Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Closed: closed}},
+	})
+	if err != nil {
+		c.cfg.Logger.Debug("releases not delivered", "files", len(closed), "error", err)
+	}
+}
+
+// renew tells every group that the session lives, and what it has open there.
+func (c *Client) renew(ctx context.Context) error {
+	tick := time.NewTicker(renewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		v := c.View()
+		byGroup := map[objcache.GroupID]map[uint64]uint32{}
+		for _, m := range v.Members {
+			byGroup[m.Group] = map[uint64]uint32{}
+		}
+		c.files.mu.Lock()
+		for ino, n := range c.files.mu.opens {
+			byGroup[v.OwnerOfInode(ino)][uint64(ino)] = n
+		}
+		c.files.mu.Unlock()
+		for _, m := range v.Members {
+			go c.renewAt(ctx, m.Address, byGroup[m.Group])
+		}
+	}
+}
+
+func (c *Client) renewAt(ctx context.Context, address string, opens map[uint64]uint32) {
+	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	defer cancel()
+	conn, err := c.router.Conn(address)
+	if err == nil {
+		_, err = rpc.NewFilesClient(conn).Call(ctx, &rpc.Request{
+			Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Renew{Renew: &rpc.RenewRequest{Opens: opens}},
+		})
+	}
+	if err != nil {
+		c.cfg.Logger.Debug("session not renewed", "server", address, "error", err)
+	}
+}
