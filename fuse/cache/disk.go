@@ -16,6 +16,8 @@ type disk struct {
 	os   *os.File   // nil: not made, or idle
 	made bool
 	size int64 // of the local file, or what it will have
+	lent bool  // the kernel has had the descriptor: a mapping may outlive every descriptor and this process, so the file is never used again
+	dead bool  // discarded
 
 	gone atomic.Bool // the name has been removed, or must be once the file is made
 }
@@ -52,6 +54,14 @@ func (d *disk) openLocked() (*os.File, error) {
 		_ = os.Remove(d.path)
 	}
 	return f, nil
+}
+
+// lend returns the descriptor for the kernel to keep.
+func (d *disk) lend() (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lent = true
+	return d.openLocked()
 }
 
 // idle closes the descriptor. Nobody holds the cached file.
@@ -107,26 +117,31 @@ func (d *disk) truncate(size int64) error {
 	return nil
 }
 
-// unlink removes the name.
+// unlink removes the name; whoever holds the cached file goes on using the local one, which may be idle so far.
 func (d *disk) unlink() {
 	if d.gone.Swap(true) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.made {
-		_ = os.Remove(d.path)
+	if !d.made {
+		return
 	}
+	if !d.dead {
+		_, _ = d.openLocked() // a failure is that of the next use
+	}
+	_ = os.Remove(d.path)
 }
 
 // discard closes the file; nobody uses it any more. With unlink its name goes too.
 func (d *disk) discard(unlink bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.dead = true
 	named := d.made && !d.gone.Load()
 	if unlink && named {
 		d.gone.Store(true)
-		if !d.store.spares.put(d.path) {
+		if d.lent || !d.store.spares.put(d.path) {
 			_ = os.Remove(d.path)
 		}
 	}
@@ -170,7 +185,11 @@ func (s *spares) file(path string) (*os.File, error) {
 	}
 	s.mu.Unlock()
 	if old != "" && os.Rename(old, path) == nil {
-		return os.OpenFile(path, os.O_RDWR, 0)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			_ = os.Remove(path) // so that the name can be made once there are descriptors again
+		}
+		return f, err
 	}
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
