@@ -1,9 +1,13 @@
 package cache
 
 import (
+	"errors"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // disk is the local file of a cached one. It is made at the first write, so that a file that is only opened, or is empty, costs none, and it is closed
@@ -74,19 +78,38 @@ func (d *disk) idle() {
 	}
 }
 
-// write writes p at off; on a full disk it has clean files make room.
-func (d *disk) write(p []byte, off int64) error {
-	return d.store.roomFor(func() error {
+// write writes p at off; on a full disk it has clean files make room. After an error the first n bytes may be there.
+func (d *disk) write(p []byte, off int64) (n int, err error) {
+	err = d.store.roomFor(func() error {
 		f, err := d.open()
 		if err != nil {
 			return err
 		}
-		n, err := f.WriteAt(p, off)
+		now, err := writeAt(f, p, off)
+		n = max(n, now)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.size = max(d.size, off+int64(n))
 		return err
 	})
+	return n, err
+}
+
+// writeAt is f.WriteAt, which does not say how much it wrote before an error.
+func writeAt(f *os.File, p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		m, err := unix.Pwrite(int(f.Fd()), p[n:], off+int64(n))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return n, &os.PathError{Op: "pwrite", Path: f.Name(), Err: err}
+		case m == 0:
+			return n, io.ErrShortWrite
+		default:
+			n += m
+		}
+	}
+	return n, nil
 }
 
 func (d *disk) ReadAt(p []byte, off int64) (int, error) {

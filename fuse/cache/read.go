@@ -157,7 +157,7 @@ func (f *File) fillBlockLocked(i int64, b objcache.Range, p []byte) error {
 	for _, g := range free {
 		for _, h := range f.mu.staged.Outside(g) {
 			pure = pure && h == r
-			if err := f.disk.write(p[h.Off-r.Off:h.End()-r.Off], h.Off); err != nil {
+			if _, err := f.disk.write(p[h.Off-r.Off:h.End()-r.Off], h.Off); err != nil {
 				return diskError(err, "fill %s", f.path)
 			}
 		}
