@@ -107,3 +107,25 @@ func TestRecycle_AMappingOutlivesTheEvictionOfItsFile(t *testing.T) {
 		t.Errorf("the mapping shows other bytes; those of another file: %v", bytes.Equal(got, noise(1<<20, 100)))
 	}
 }
+
+// The earlier process had given the file to the kernel, and the next one does not know.
+func TestRecycle_AMappingOutlivesTheProcessAndTheRecovery(t *testing.T) {
+	c := fusetest.New()
+	m := mountOn(t, c)
+	want := noise(1<<20, 1)
+	must(t, os.WriteFile(m.path("f"), want, 0o644))
+	openPassed(t, m, m.path("f")).Close()
+	k := keepMapped(t, m.path("f"), 1<<20)
+	f, err := os.OpenFile(m.path("f"), os.O_RDWR, 0)
+	must(t, err)
+	defer f.Close()
+	_, err = f.WriteAt([]byte("written"), 70_000)
+	must(t, err)
+	copy(want[70_000:], "written")
+	m.kill(t)
+	n := mountOn(t, c, withCache(m.cache))
+	must(t, os.WriteFile(n.path("g"), noise(1<<20, 3), 0o644))
+	if got := k.load(t); !bytes.Equal(got, want) {
+		t.Errorf("the mapping shows other bytes; those of another file: %v", bytes.Equal(got, noise(1<<20, 3)))
+	}
+}
