@@ -3,6 +3,7 @@ package fuse
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/fuse/cache"
@@ -34,6 +35,8 @@ type inode struct {
 	current *node // the one that lookups answer
 	dir     objcache.Ino
 	name    string // where it was looked up last
+
+	awaited time.Time // when a writer was last sent to look for another node
 }
 
 type nodeTable struct {

@@ -69,15 +69,21 @@ func (p *passthrough) state() (bool, string) {
 	return p.on, p.why
 }
 
+// writerComes is how long readers leave the pages to a writer who was sent to look for another node.
+const writerComes = time.Second
+
 // admit chooses the way of opening n. What the kernel does not mix on one node goes to different nodes; which one, it learns by ESTALE and another lookup.
 func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool) decision {
 	direct := fs.cfg.Consistency == Strict || appends(h.flags)
 	// Who only writes has no use for pages, and without them every byte is copied once less.
 	pageless := h.flags&syscall.O_ACCMODE == syscall.O_WRONLY
 	pass := !direct && !h.writable() && fs.mayPass(f, c)
+	maps := h.flags&syscall.O_ACCMODE == syscall.O_RDWR // its stores through a mapping shall come to this process
 	t := fs.nodes
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	pass = pass && time.Since(n.in.awaited) > writerComes
+	mayRetry = mayRetry || maps && n.pass > 0
 	d := decision{resize: n.sent != c.Version()}
 	n.sent = c.Version()
 	switch {
@@ -89,6 +95,10 @@ func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool
 		d.way = t.cachedLocked(n, mayRetry)
 	}
 	switch d.way {
+	case wayRetry:
+		if maps {
+			n.in.awaited = time.Now()
+		}
 	case wayPass:
 		n.pass++
 		d.flags, d.backing = fuse.FOPEN_PASSTHROUGH|fuse.FOPEN_NOFLUSH, n.backing

@@ -143,7 +143,8 @@ func TestFile_RottenCleanBlockIsFoundAndDropped(t *testing.T) {
 	f := s.Create(7, 1, 3*BlockSize)
 	defer s.Release(f)
 	must(t, f.Fill(1, 0, noise(3*BlockSize, 1)))
-	must(t, f.disk.write([]byte{0xff, 0xfe}, BlockSize+5))
+	_, err := f.disk.write([]byte{0xff, 0xfe}, BlockSize+5)
+	must(t, err)
 	if _, err := f.ReadAt(make([]byte, 10), BlockSize+100); !errors.Is(err, objcache.Corrupt) {
 		t.Errorf("read of a rotten block: %v", err)
 	}

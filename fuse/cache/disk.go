@@ -1,9 +1,13 @@
 package cache
 
 import (
+	"errors"
+	"io"
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 )
 
 // disk is the local file of a cached one. It is made at the first write, so that a file that is only opened, or is empty, costs none, and it is closed
@@ -16,6 +20,8 @@ type disk struct {
 	os   *os.File   // nil: not made, or idle
 	made bool
 	size int64 // of the local file, or what it will have
+	lent bool  // the kernel has had the descriptor: a mapping may outlive every descriptor and this process, so the file is never used again
+	dead bool  // discarded
 
 	gone atomic.Bool // the name has been removed, or must be once the file is made
 }
@@ -54,6 +60,14 @@ func (d *disk) openLocked() (*os.File, error) {
 	return f, nil
 }
 
+// lend returns the descriptor for the kernel to keep.
+func (d *disk) lend() (*os.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lent = true
+	return d.openLocked()
+}
+
 // idle closes the descriptor. Nobody holds the cached file.
 func (d *disk) idle() {
 	d.mu.Lock()
@@ -64,19 +78,38 @@ func (d *disk) idle() {
 	}
 }
 
-// write writes p at off; on a full disk it has clean files make room.
-func (d *disk) write(p []byte, off int64) error {
-	return d.store.roomFor(func() error {
+// write writes p at off; on a full disk it has clean files make room. After an error the first n bytes may be there.
+func (d *disk) write(p []byte, off int64) (n int, err error) {
+	err = d.store.roomFor(func() error {
 		f, err := d.open()
 		if err != nil {
 			return err
 		}
-		n, err := f.WriteAt(p, off)
+		now, err := writeAt(f, p, off)
+		n = max(n, now)
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.size = max(d.size, off+int64(n))
 		return err
 	})
+	return n, err
+}
+
+// writeAt is f.WriteAt, which does not say how much it wrote before an error.
+func writeAt(f *os.File, p []byte, off int64) (n int, err error) {
+	for n < len(p) {
+		m, err := unix.Pwrite(int(f.Fd()), p[n:], off+int64(n))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return n, &os.PathError{Op: "pwrite", Path: f.Name(), Err: err}
+		case m == 0:
+			return n, io.ErrShortWrite
+		default:
+			n += m
+		}
+	}
+	return n, nil
 }
 
 func (d *disk) ReadAt(p []byte, off int64) (int, error) {
@@ -107,26 +140,31 @@ func (d *disk) truncate(size int64) error {
 	return nil
 }
 
-// unlink removes the name.
+// unlink removes the name; whoever holds the cached file goes on using the local one, which may be idle so far.
 func (d *disk) unlink() {
 	if d.gone.Swap(true) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.made {
-		_ = os.Remove(d.path)
+	if !d.made {
+		return
 	}
+	if !d.dead {
+		_, _ = d.openLocked() // a failure is that of the next use
+	}
+	_ = os.Remove(d.path)
 }
 
 // discard closes the file; nobody uses it any more. With unlink its name goes too.
 func (d *disk) discard(unlink bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.dead = true
 	named := d.made && !d.gone.Load()
 	if unlink && named {
 		d.gone.Store(true)
-		if !d.store.spares.put(d.path) {
+		if d.lent || !d.store.spares.put(d.path) {
 			_ = os.Remove(d.path)
 		}
 	}
@@ -170,7 +208,11 @@ func (s *spares) file(path string) (*os.File, error) {
 	}
 	s.mu.Unlock()
 	if old != "" && os.Rename(old, path) == nil {
-		return os.OpenFile(path, os.O_RDWR, 0)
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			_ = os.Remove(path) // so that the name can be made once there are descriptors again
+		}
+		return f, err
 	}
 	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }

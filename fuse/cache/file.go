@@ -51,7 +51,7 @@ func (f *File) Ino() objcache.Ino { return f.ino }
 
 // Fd is the descriptor for passthrough and stays valid while the file is referenced.
 func (f *File) Fd() (int, error) {
-	fd, err := f.disk.open()
+	fd, err := f.disk.lend()
 	if err != nil {
 		return -1, diskError(err, "open %s", f.path)
 	}

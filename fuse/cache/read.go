@@ -84,7 +84,7 @@ func (f *File) readBlock(i int64, b, part objcache.Range, p []byte) error {
 // readRaw reads len(p) bytes without a check; what lies behind the end of the local file is zeros.
 func (f *File) readRaw(p []byte, off int64) error {
 	n, err := f.disk.ReadAt(p, off)
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		clear(p[n:])
 		err = nil
 	}
@@ -157,7 +157,7 @@ func (f *File) fillBlockLocked(i int64, b objcache.Range, p []byte) error {
 	for _, g := range free {
 		for _, h := range f.mu.staged.Outside(g) {
 			pure = pure && h == r
-			if err := f.disk.write(p[h.Off-r.Off:h.End()-r.Off], h.Off); err != nil {
+			if _, err := f.disk.write(p[h.Off-r.Off:h.End()-r.Off], h.Off); err != nil {
 				return diskError(err, "fill %s", f.path)
 			}
 		}

@@ -1,11 +1,13 @@
 package cache
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,7 +26,7 @@ type Leftover struct {
 	Name   string
 }
 
-// recover finds leftovers and removes every other file.
+// recover finds leftovers and removes every other file. It fails, and removes nothing, if something that may hold leftovers cannot be read.
 func (s *Store) recover() ([]Leftover, error) {
 	dir := filepath.Join(s.cfg.Dir, "files")
 	names, err := os.ReadDir(dir)
@@ -33,17 +35,20 @@ func (s *Store) recover() ([]Leftover, error) {
 	}
 	keep := map[string]bool{}
 	var left []Leftover
-	adopt := func(side *sidecar) bool {
-		l, ok := s.reopen(side)
+	adopt := func(side *sidecar) (bool, error) {
+		l, ok, err := s.reopen(side)
 		if ok {
 			left = append(left, l)
 			keep[filepath.Base(side.path)] = true
 		}
-		return ok
+		return ok, err
 	}
 	for _, e := range names {
-		if isSidecar(e.Name()) && s.adoptFile(strings.TrimSuffix(e.Name(), sidecarSuffix), adopt) {
-			keep[e.Name()] = true
+		if !isSidecar(e.Name()) {
+			continue
+		}
+		if keep[e.Name()], err = s.adoptFile(strings.TrimSuffix(e.Name(), sidecarSuffix), adopt); err != nil {
+			return nil, err
 		}
 	}
 	for _, e := range names {
@@ -51,13 +56,16 @@ func (s *Store) recover() ([]Leftover, error) {
 			continue
 		}
 		keep[e.Name()] = true
-		err := s.slots.adopt(e.Name(), func(side *sidecar) bool {
+		err := s.slots.adopt(e.Name(), func(side *sidecar) (bool, error) {
 			name := fmt.Sprintf("%d-%d", side.get(atIno), side.get(atSeq))
 			side.path = s.filePath(name)
-			return !keep[name] && adopt(side) // not if its own file has taken over
+			if keep[name] {
+				return false, nil // its own file has taken over
+			}
+			return adopt(side)
 		})
 		if err != nil {
-			s.cfg.Logger.Error("sidecars of an earlier process are unreadable", "file", s.filePath(e.Name()), "err", err)
+			return nil, objcache.Errorf(objcache.IO, "sidecars of an earlier process in %s: %w", s.filePath(e.Name()), err)
 		}
 	}
 	for _, e := range names {
@@ -70,44 +78,44 @@ func (s *Store) recover() ([]Leftover, error) {
 			}
 		}
 	}
+	// Of two for one inode, killed while one took over from the other, the later first: what the other has is in the cluster then.
+	slices.SortFunc(left, func(a, b Leftover) int { return cmp.Compare(b.File.seq, a.File.seq) })
 	return left, nil
 }
 
-func (s *Store) adoptFile(base string, adopt func(*sidecar) bool) bool {
+func (s *Store) adoptFile(base string, adopt func(*sidecar) (bool, error)) (bool, error) {
 	side, err := openSidecar(s.filePath(base))
-	if err != nil {
-		s.cfg.Logger.Error("a sidecar of an earlier process is unreadable", "file", s.filePath(base), "err", err)
-		return false
+	if errors.Is(err, objcache.Invalid) {
+		s.cfg.Logger.Error("a sidecar of an earlier process is none", "file", s.filePath(base), "err", err)
+		return false, nil
 	}
-	if side.count > 0 && adopt(side) {
-		return true
+	if err != nil {
+		return false, objcache.Errorf(objcache.IO, "sidecar of an earlier process for %s: %w", s.filePath(base), err)
+	}
+	if side.count > 0 {
+		if ok, err := adopt(side); ok || err != nil {
+			return ok, err
+		}
 	}
 	side.drop()
-	return false
+	return false, nil
 }
 
-// reopen takes over the cache file of a sidecar with ranges; false: it is not there any more.
-func (s *Store) reopen(side *sidecar) (Leftover, bool) {
-	fd, err := os.OpenFile(side.path, os.O_RDWR, 0)
-	if err != nil {
-		if !errors.Is(err, fs.ErrNotExist) {
-			s.cfg.Logger.Error("writes of an earlier process are unreadable", "file", side.path, "err", err)
-		}
-		return Leftover{}, false
+// reopen takes over the cache file of a sidecar with ranges; false: it is not there any more. It opens nothing: there may be more than descriptors.
+func (s *Store) reopen(side *sidecar) (Leftover, bool, error) {
+	st, err := os.Stat(side.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Leftover{}, false, nil
 	}
-	st, err := fd.Stat()
 	if err != nil {
-		_ = fd.Close()
-		s.cfg.Logger.Error("writes of an earlier process are unreadable", "file", side.path, "err", err)
-		return Leftover{}, false
+		return Leftover{}, false, objcache.Errorf(objcache.IO, "writes of an earlier process: %w", err)
 	}
-	size := st.Size()
 	f := &File{store: s, ino: objcache.Ino(side.get(atIno)), seq: side.get(atSeq), path: side.path, refs: 1,
-		disk: disk{store: s, path: side.path, os: fd, made: true, size: size}}
+		disk: disk{store: s, path: side.path, made: true, size: st.Size(), lent: true}} // as that process may have done
 	l := Leftover{File: f, Base: side.get(atVersion), Ranges: side.ranges(), Size: int64(side.get(atSize)), Mtime: side.mtime()}
 	l.Dir, l.Name = side.name()
 	f.ownSidecar.Store(side.slots == nil)
 	f.mu.version, f.mu.size, f.mu.side, f.mu.mtime, f.mu.changed = l.Base, l.Size, side, l.Mtime, l.Mtime
 	f.mu.dirty, f.mu.grown = l.Ranges.Clone(), true
-	return l, true
+	return l, true, nil
 }

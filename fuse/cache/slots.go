@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,10 +74,13 @@ func (t *slots) free(mem []byte) {
 }
 
 // adopt reads a file of slots that an earlier process left. reopen says whether it uses a slot that has ranges; the others are free. A file without a
-// slot in use is removed.
-func (t *slots) adopt(name string, reopen func(*sidecar) bool) error {
+// slot in use is removed. An error of reopen ends it.
+func (t *slots) adopt(name string, reopen func(*sidecar) (bool, error)) error {
 	path := filepath.Join(t.dir, name)
 	mem, err := mapFile(path)
+	if errors.Is(err, objcache.Invalid) {
+		return os.Remove(path) // the process ended before anything was in it
+	}
 	if err != nil {
 		return err
 	}
@@ -88,9 +92,15 @@ func (t *slots) adopt(name string, reopen func(*sidecar) bool) error {
 	used := 0
 	for off := 0; off+slotBytes <= len(mem); off += slotBytes {
 		s := &sidecar{mem: mem[off : off+slotBytes : off+slotBytes], slots: t}
-		if s.valid() && s.count > 0 && reopen(s) {
-			used++
-			continue
+		if s.valid() && s.count > 0 {
+			ok, err := reopen(s)
+			if err != nil {
+				return err
+			}
+			if ok {
+				used++
+				continue
+			}
 		}
 		s.put(atCount, 0)
 		free = append(free, s.mem)

@@ -126,7 +126,7 @@ func (s *Store) Create(ino objcache.Ino, version uint64, size int64) *File {
 func (s *Store) Rebase(old *File, version uint64, size int64) (*File, error) {
 	f := s.make(old.ino, version, size)
 	if err := f.carry(old); err != nil {
-		f.discard(true)
+		s.Remove(f)
 		return nil, err
 	}
 	s.put(f)

@@ -12,14 +12,24 @@ import (
 
 func isErrno(err error, e unix.Errno) bool { return errors.Is(err, e) }
 
-// Write stores p at off as bytes that no flush has committed. When it returns nil they outlive this process.
+// Write stores p at off as bytes that no flush has committed. When it returns nil they outlive this process. After an error a beginning of them may be
+// there, and is flushed as well.
 func (f *File) Write(p []byte, off int64, mtime time.Time) error {
 	f.io.Lock()
 	defer f.io.Unlock()
-	r := objcache.Range{Off: off, Len: int64(len(p))}
-	if err := f.disk.write(p, off); err != nil {
-		return diskError(err, "write %s", f.path)
+	n, err := f.disk.write(p, off)
+	if err != nil {
+		err = diskError(err, "write %s", f.path)
 	}
+	if n == 0 && len(p) > 0 {
+		return err
+	}
+	return errors.Join(err, f.wrote(p[:n], off, mtime))
+}
+
+// wrote notes that p has been written at off. The caller holds io.
+func (f *File) wrote(p []byte, off int64, mtime time.Time) error {
+	r := objcache.Range{Off: off, Len: int64(len(p))}
 	f.mu.Lock()
 	defer f.store.account(f)
 	defer f.mu.Unlock()
@@ -61,7 +71,11 @@ func (f *File) recordLocked(r objcache.Range) error {
 
 func (f *File) replaceSidecarLocked(want Ranges) error {
 	f.ownSidecar.Store(true)
-	n, err := f.mu.side.replaced(want)
+	var n *sidecar
+	err := f.store.roomFor(func() (err error) {
+		n, err = f.mu.side.replaced(want)
+		return err
+	})
 	if err != nil {
 		return diskError(err, "write the sidecar of %s", f.path)
 	}
@@ -113,6 +127,9 @@ func (f *File) Grow(size int64, mtime time.Time) error {
 	defer f.mu.Unlock()
 	if size <= f.mu.size {
 		return nil
+	}
+	if _, err := f.disk.open(); err != nil { // a sidecar without a file says nothing to the next process
+		return diskError(err, "extend %s", f.path)
 	}
 	if err := f.disk.truncate(size); err != nil {
 		return diskError(err, "extend %s", f.path)
@@ -195,8 +212,12 @@ func (f *File) Resize(version uint64, size int64) error {
 		return err
 	}
 	f.mu.version, f.mu.grown = version, false
-	if f.mu.side != nil {
-		f.mu.side.put(atVersion, version)
+	if s := f.mu.side; s != nil {
+		if len(f.mu.dirty) == 0 && len(f.mu.staged) == 0 {
+			s.clear() // nothing is pending, not even a size
+		}
+		s.put(atSize, uint64(size))
+		s.put(atVersion, version)
 	}
 	return nil
 }
@@ -262,7 +283,7 @@ func (f *File) carry(old *File) error {
 func (f *File) Appended(p []byte, off int64, version uint64) error {
 	f.io.Lock()
 	defer f.io.Unlock()
-	if err := f.disk.write(p, off); err != nil {
+	if _, err := f.disk.write(p, off); err != nil {
 		return diskError(err, "append to %s", f.path)
 	}
 	f.mu.Lock()

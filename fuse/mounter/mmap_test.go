@@ -33,10 +33,13 @@ func TestMain(m *testing.M) {
 }
 
 // child does "load|store|late path offset length": load writes the mapped bytes to standard output, store takes bytes from standard input
-// and syncs them, late stores them after the last descriptor is closed.
+// and syncs them, late stores them after the last descriptor is closed. For keep see childKeeps.
 func child(args []string) error {
 	off, err1 := strconv.ParseInt(args[2], 10, 64)
 	n, err2 := strconv.ParseInt(args[3], 10, 64)
+	if err := errors.Join(err1, err2); err == nil && args[0] == "keep" {
+		return childKeeps(args[1], int(n))
+	}
 	flags, prot := os.O_RDWR, unix.PROT_READ|unix.PROT_WRITE
 	if args[0] == "load" {
 		flags, prot = os.O_RDONLY, unix.PROT_READ

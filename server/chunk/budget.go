@@ -53,6 +53,9 @@ func (b *Budget) Disk(free int64) {
 	defer b.mu.Unlock()
 	old := b.mu.limit
 	b.setRoomLocked(min(b.capacity, b.mu.dirty+b.mu.clean+max(free, 0)))
+	if b.mu.limit > old+b.capacity/20 {
+		b.mu.full = time.Time{} // more than what always comes and goes on a disk
+	}
 	if b.mu.limit > old {
 		close(b.mu.freed)
 		b.mu.freed = make(chan struct{})

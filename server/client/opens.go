@@ -39,7 +39,7 @@ func (c *Client) Release(ino objcache.Ino) {
 	}
 }
 
-// releaseLoop tells the servers of opens that ended, as many as there are at a time. What does not arrive within renewEvery stays open for them until
+// releaseLoop tells the servers of opens that ended, as many as there are at a time. What does not arrive stays open for them until
 // the session ends: bytes of a removed file are freed later, never earlier.
 func (c *Client) releaseLoop(ctx context.Context) error {
 	for {
@@ -61,21 +61,18 @@ func (c *Client) releaseLoop(ctx context.Context) error {
 			}
 			byGroup[g][uint64(ino)] = n
 		}
-		for _, closed := range byGroup {
-			c.tellClosed(ctx, closed)
+		for g, closed := range byGroup {
+			c.tellClosed(ctx, g, closed)
 		}
 	}
 }
 
-// tellClosed tells one group of opens of its inodes that ended.
-func (c *Client) tellClosed(ctx context.Context, closed map[uint64]uint32) {
+// tellClosed tells one group of opens of its inodes that ended, once: a group that counted them and could not say so would count them twice, and take a
+// file away that is still open. A group that restarts has forgotten them anyway.
+func (c *Client) tellClosed(ctx context.Context, to objcache.GroupID, closed map[uint64]uint32) {
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
-	var one uint64
-	for one = range closed {
-		break
-	}
-	_, err := c.router.Call(ctx, hashOf(objcache.Ino(one)), &rpc.Request{
+	err := c.router.Tell(ctx, to, &rpc.Request{
 		Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Closed: closed}},
 	})
 	if err != nil {
