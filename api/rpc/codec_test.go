@@ -3,6 +3,7 @@ package rpc
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"google.golang.org/grpc/mem"
@@ -107,7 +108,7 @@ func FuzzCodec_ReadsWhatProtobufReads(f *testing.F) {
 		f.Add(b[:64])
 	}
 	f.Fuzz(func(t *testing.T, head []byte) {
-		wire := append(head, make([]byte, largeBytes)...)
+		wire := slices.Concat(head, make([]byte, largeBytes))
 		for _, m := range []proto.Message{&Request{}, &Reply{}} {
 			want := proto.Clone(m)
 			werr := proto.Unmarshal(wire, want)
