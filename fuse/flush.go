@@ -90,7 +90,9 @@ func (f *content) lingerOn() {
 	f.fs.contents.hold(f)
 	f.fs.background(func() {
 		defer f.fs.contents.release(f)
-		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 30*time.Second) {
+		const soon = 100 * time.Millisecond
+		for wait := soon; ; wait = min(2*wait, 30*time.Second) {
+			removed := f.fs.removals.wait() // from before the attempt on
 			err := f.flush(f.fs.ctx)
 			if err == nil || f.fs.ctx.Err() != nil {
 				break
@@ -101,17 +103,30 @@ func (f *content) lingerOn() {
 				break
 			}
 			f.fs.log.Error("a flush after the last close failed and is tried again", "ino", f.ino, "in", wait, "err", err)
-			t := time.NewTimer(wait)
-			select {
-			case <-t.C:
-			case <-f.fs.ctx.Done():
-				t.Stop()
-			}
+			f.fs.pause(wait, soon, removed) // what was removed is perhaps this file, and its room is needed
 		}
 		f.mu.Lock()
 		f.mu.linger = false
 		f.mu.Unlock()
 	})
+}
+
+// pause waits for a time, or only for a shorter one after something has happened, or until the mount ends.
+func (fs *FS) pause(long, short time.Duration, happened <-chan struct{}) {
+	t := time.NewTimer(long)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return
+	case <-happened:
+		t.Reset(min(long, short))
+	case <-fs.ctx.Done():
+		return
+	}
+	select {
+	case <-t.C:
+	case <-fs.ctx.Done():
+	}
 }
 
 // gone reports whether a flush that failed with err can never succeed because the file is no more. A flush may not get as far as to be told: a full

@@ -54,6 +54,7 @@ type FS struct {
 	inval    *invalidator
 	fetches  *fetchSlots
 	stages   chan struct{}
+	removals removals
 
 	ctx    context.Context // ends with the mount
 	cancel context.CancelFunc

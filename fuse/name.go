@@ -78,7 +78,11 @@ func (fs *FS) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status
 
 // Unlink removes a name; an open file lives on until its last close.
 func (fs *FS) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	return fs.inDir(cancel, h.NodeId, func(ctx context.Context, dir objcache.Ino) error { return fs.backend.Unlink(ctx, dir, name) })
+	return fs.inDir(cancel, h.NodeId, func(ctx context.Context, dir objcache.Ino) error {
+		err := fs.backend.Unlink(ctx, dir, name)
+		fs.removals.happened()
+		return err
+	})
 }
 
 // Rmdir removes an empty directory.
@@ -111,7 +115,9 @@ func (fs *FS) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName st
 		return status(err)
 	}
 	return fs.inDir(cancel, in.NodeId, func(ctx context.Context, dir objcache.Ino) error {
-		return fs.backend.Rename(ctx, dir, name, to.in.ino, newName, in.Flags)
+		err := fs.backend.Rename(ctx, dir, name, to.in.ino, newName, in.Flags)
+		fs.removals.happened() // of what had the new name
+		return err
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -36,7 +37,8 @@ func TestFullDisk_OfTheCacheReadsGoOnAndWritersAreTold(t *testing.T) {
 	for i := range 10 {
 		must(t, os.WriteFile(roomy.path(fmt.Sprint("f", i)), noise(4<<20, uint64(i)), 0o644))
 	}
-	m := mountOn(t, c, withCache(filepath.Join(tinyDisk(t), "cache")))
+	disk := tinyDisk(t)
+	m := mountOn(t, c, withCache(filepath.Join(disk, "cache")))
 	if !bytes.Equal(read(t, m.path("big")), big) {
 		t.Error("a file larger than the disk of the cache reads differently")
 	}
@@ -49,6 +51,11 @@ func TestFullDisk_OfTheCacheReadsGoOnAndWritersAreTold(t *testing.T) {
 		t.Errorf("32 MiB into a cache of 16: %v", err)
 	}
 	must(t, os.Remove(m.path("w")))
+	within(t, 5*time.Second, "the writes of the removed file give their room back", func() bool {
+		var st unix.Statfs_t
+		must(t, unix.Statfs(disk, &st))
+		return int64(st.Bavail)*st.Bsize >= 8<<20
+	})
 	must(t, os.WriteFile(m.path("small"), noise(1<<20, 3), 0o644))
 	if !bytes.Equal(read(t, roomy.path("small")), noise(1<<20, 3)) {
 		t.Error("what was written after the disk had been full differs")
