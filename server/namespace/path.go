@@ -61,5 +61,8 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 			out.LaterKeys = append(out.LaterKeys, d.GetKey())
 		}
 	}
+	if out.ChildNow == r.GetChildIno() && !out.Owes {
+		out.LaterKeys = nil // who has the name wrote its objects after all who lost it
+	}
 	return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil
 }
