@@ -390,7 +390,8 @@ func (t *Transfer) owedBefore(asOf time.Time) ([]objcache.Ino, error) {
 		if err != nil {
 			return false, err
 		}
-		if in != nil && !in.GetOrphan() {
+		// An object may stay as long as its file is open, but not because nobody has said yet what is (after a restart).
+		if in != nil && (!in.GetOrphan() || len(in.GetTrash()) > 0 && !t.cfg.Group.KnownOpen(ino)) {
 			inos = append(inos, ino)
 		}
 		return true, nil
