@@ -47,6 +47,7 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	out.Claimed = row.GetBusy() != 0 && row.GetBusy() == r.GetChildIno()
 	out.ChildNow, out.Children, out.Marker = row.GetIno(), dir.GetDir().GetChildren(), dir.GetDir().GetMarker()
 	for _, d := range row.GetDebts() {
 		switch {

@@ -71,7 +71,9 @@ type waiting struct {
 	blocked bool // they are directories that had a part of the path before
 }
 
-func (w *waiting) Error() string { return errWait.Error() }
+func (w *waiting) Error() string {
+	return fmt.Sprintf("waits for inodes %v: %v", w.inos, objcache.Conflict)
+}
 func (w *waiting) Unwrap() error { return errWait }
 
 // waitFor is nil when nothing is in the way.
@@ -230,7 +232,7 @@ func (t *Transfer) unlessGone(ino objcache.Ino, err error) error {
 	case in == nil:
 		return nil
 	case in.GetDead() || in.GetOrphan():
-		return errWait // its objects go at the next try
+		return objcache.Errorf(objcache.Conflict, "removed meanwhile, its objects go at the next try: %v", err)
 	}
 	return err
 }

@@ -366,7 +366,7 @@ func (t *Transfer) foreign(ctx context.Context, store external.Store, in *record
 	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
 		return err
 	}
-	return errWait // tried again with the new condition
+	return objcache.Errorf(objcache.Conflict, "tried again over the object that stands under %q: %v", it.GetKey(), cause)
 }
 
 func condition(store external.Store, it *record.Intent, multipart bool) external.Condition {
