@@ -3036,6 +3036,7 @@ type PathReply struct {
 	Marker        bool                   `protobuf:"varint,9,opt,name=marker,proto3" json:"marker,omitempty"`                        // the directory has one
 	DebtKeys      []string               `protobuf:"bytes,10,rep,name=debt_keys,json=debtKeys,proto3" json:"debt_keys,omitempty"`    // of the debtors; empty: not known yet, an upload is under way
 	LaterKeys     []string               `protobuf:"bytes,11,rep,name=later_keys,json=laterKeys,proto3" json:"later_keys,omitempty"` // of those who lost the name after child_ino did
+	Claimed       bool                   `protobuf:"varint,12,opt,name=claimed,proto3" json:"claimed,omitempty"`                     // child_ino is changing the object under the name now, or was when it was stopped
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3145,6 +3146,13 @@ func (x *PathReply) GetLaterKeys() []string {
 		return x.LaterKeys
 	}
 	return nil
+}
+
+func (x *PathReply) GetClaimed() bool {
+	if x != nil {
+		return x.Claimed
+	}
+	return false
 }
 
 // StandingRequest asks the owner of an inode what of it stands where in external storage, and what its persist waits for.
@@ -7302,7 +7310,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05child\x18\x02 \x01(\tR\x05child\x12\x1b\n" +
 	"\tchild_ino\x18\x03 \x01(\x04R\bchildIno\x12\x14\n" +
-	"\x05shown\x18\x04 \x01(\bR\x05shown\"\xb0\x02\n" +
+	"\x05shown\x18\x04 \x01(\bR\x05shown\"\xca\x02\n" +
 	"\tPathReply\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
@@ -7318,7 +7326,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\tdebt_keys\x18\n" +
 	" \x03(\tR\bdebtKeys\x12\x1d\n" +
 	"\n" +
-	"later_keys\x18\v \x03(\tR\tlaterKeys\"#\n" +
+	"later_keys\x18\v \x03(\tR\tlaterKeys\x12\x18\n" +
+	"\aclaimed\x18\f \x01(\bR\aclaimed\"#\n" +
 	"\x0fStandingRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\xf6\x01\n" +
 	"\rStandingReply\x12\x12\n" +

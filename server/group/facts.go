@@ -37,3 +37,6 @@ func (g *Group) HasOpen(ino objcache.Ino) bool {
 	}
 	return g.opens.has(ino)
 }
+
+// KnownOpen reports whether a session has said that it has the inode open.
+func (g *Group) KnownOpen(ino objcache.Ino) bool { return g.opens.has(ino) }

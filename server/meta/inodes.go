@@ -66,6 +66,7 @@ func (e *Eval) relink(s *rpc.Relink) error {
 	}
 	in.Nlink, in.Ctime = uint32(len(in.GetLinks())), max(s.GetNow(), in.GetCtime())
 	if in.GetNlink() > 0 {
+		settleLinks(in)
 		return e.putOwing(in, s.GetNow())
 	}
 	if e.facts.HasOpen(objcache.Ino(s.GetIno())) {

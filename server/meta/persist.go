@@ -73,6 +73,7 @@ func (e *Eval) endPersist(s *rpc.EndPersist) error {
 			return err
 		}
 	}
+	settleLinks(in)
 	return e.putOwing(in, max(in.GetDirtySince(), 1))
 }
 

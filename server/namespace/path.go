@@ -47,6 +47,7 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 	if err != nil {
 		return nil, err
 	}
+	out.Claimed = row.GetBusy() != 0 && row.GetBusy() == r.GetChildIno()
 	out.ChildNow, out.Children, out.Marker = row.GetIno(), dir.GetDir().GetChildren(), dir.GetDir().GetMarker()
 	for _, d := range row.GetDebts() {
 		switch {
@@ -60,6 +61,9 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 			out.DebtKeys = append(out.DebtKeys, d.GetKey())
 			out.LaterKeys = append(out.LaterKeys, d.GetKey())
 		}
+	}
+	if out.ChildNow == r.GetChildIno() && !out.Owes {
+		out.LaterKeys = nil // who has the name wrote its objects after all who lost it
 	}
 	return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil
 }

@@ -186,7 +186,7 @@ func (r *rig) flush() {
 		r.t.Fatalf("flush: %v", err)
 	}
 	if len(last.GetProblems()) > 0 {
-		r.t.Fatalf("flush: %v", last.GetProblems())
+		r.t.Fatalf("flush: %v\nthe bucket holds\n%q", last.GetProblems(), r.keys())
 	}
 }
 

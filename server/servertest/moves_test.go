@@ -313,3 +313,24 @@ func TestMoves_AnotherFileOfTheSameBytesKeepsItsObject(t *testing.T) {
 	r.flush()
 	r.sameAs(tr)
 }
+
+func TestMoves_AnOverwrittenObjectGoesWithTheFileThatOverwroteIt(t *testing.T) {
+	tr := tree{}
+	r := plain(t, tr, "p")
+	r.do(tr, "mv p/a/f p/a/y", "write p/a/f")
+	young := r.lookup("p", "a", "f").Ino
+	persist := func() {
+		if err := r.c.Persist(t.Context(), young); err != nil && !errors.Is(err, objcache.Conflict) {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func() bool { // the old one goes first
+		persist()
+		return string(r.object("p/a/f")) == tr["p/a/f"]
+	})
+	// Now the young one leaves the key, while the old one still owes for it.
+	r.do(tr, "mv p/a p/d")
+	persist()
+	r.flush()
+	r.sameAs(tr)
+}

@@ -52,7 +52,7 @@ func (t *Transfer) Read(ctx context.Context, r *rpc.ReadRequest) ([]byte, error)
 // upload of the same bytes): then the base is asked for again.
 func (t *Transfer) fillGaps(ctx context.Context, bk baseKey, off int64, p []byte, gaps []objcache.Range) error {
 	k := bk.chunk
-	var last string
+	var last [2]string
 	for {
 		bucket, base, err := t.base(ctx, bk)
 		if err != nil {
@@ -65,10 +65,12 @@ func (t *Transfer) fillGaps(ctx context.Context, bk baseKey, off int64, p []byte
 			return err
 		}
 		t.forgetBase(bk)
-		if base.GetEtag() == last {
+		// The same bytes under another key are another base: of a file on its way, which may go on to a third.
+		now := [2]string{base.GetKey(), base.GetEtag()}
+		if now == last {
 			return t.changedOutside(ctx, bk, err)
 		}
-		last = base.GetEtag()
+		last = now
 	}
 }
 

@@ -51,6 +51,7 @@ type failure struct {
 const (
 	firstPause = 200 * time.Millisecond
 	maxPause   = 30 * time.Second
+	maxWait    = 5 * time.Second // instead, of what waits for others: in a chain of them these add up
 	scanEvery  = 500 * time.Millisecond
 	stuckAfter = 30 * time.Second // of a flush of everything without anything done
 )
@@ -70,7 +71,9 @@ type waiting struct {
 	blocked bool // they are directories that had a part of the path before
 }
 
-func (w *waiting) Error() string { return errWait.Error() }
+func (w *waiting) Error() string {
+	return fmt.Sprintf("waits for inodes %v: %v", w.inos, objcache.Conflict)
+}
 func (w *waiting) Unwrap() error { return errWait }
 
 // waitFor is nil when nothing is in the way.
@@ -229,7 +232,7 @@ func (t *Transfer) unlessGone(ino objcache.Ino, err error) error {
 	case in == nil:
 		return nil
 	case in.GetDead() || in.GetOrphan():
-		return errWait // its objects go at the next try
+		return objcache.Errorf(objcache.Conflict, "removed meanwhile, its objects go at the next try: %v", err)
 	}
 	return err
 }
@@ -237,6 +240,7 @@ func (t *Transfer) unlessGone(ino objcache.Ino, err error) error {
 func (t *Transfer) noteLocked(ino objcache.Ino, err error) {
 	if err == nil {
 		delete(t.persist.mu.failed, ino)
+		t.wakeLocked(ino)
 		return
 	}
 	f := t.persist.mu.failed[ino]
@@ -247,9 +251,26 @@ func (t *Transfer) noteLocked(ino objcache.Ino, err error) {
 	if f.first.IsZero() {
 		f.first = t.now()
 	}
-	f.pause = min(max(2*f.pause, firstPause), maxPause)
+	longest := maxPause
+	if errors.Is(err, objcache.Conflict) {
+		longest = maxWait
+	}
+	f.pause = min(max(2*f.pause, firstPause), longest)
 	f.next = t.now().Add(f.pause)
 	t.persist.mu.failed[ino] = f
+}
+
+// wakeLocked lets what waited for an inode of this group be tried at once. Of very many, each waits out its pause.
+func (t *Transfer) wakeLocked(ino objcache.Ino) {
+	if len(t.persist.mu.failed) > maxSearch {
+		return
+	}
+	for o, f := range t.persist.mu.failed {
+		if f.waits != nil && slices.Contains(f.waits.inos, uint64(ino)) {
+			f.next = t.now()
+			t.persist.mu.failed[o] = f
+		}
+	}
 }
 
 // Problems lists what could not be persisted at the last try.
@@ -390,7 +411,8 @@ func (t *Transfer) owedBefore(asOf time.Time) ([]objcache.Ino, error) {
 		if err != nil {
 			return false, err
 		}
-		if in != nil && !in.GetOrphan() {
+		// An object may stay as long as its file is open, but not because nobody has said yet what is (after a restart).
+		if in != nil && (!in.GetOrphan() || len(in.GetTrash()) > 0 && !t.cfg.Group.KnownOpen(ino)) {
 			inos = append(inos, ino)
 		}
 		return true, nil

@@ -33,13 +33,25 @@ func (t *Transfer) Standing(ctx context.Context, ino objcache.Ino) (*rpc.Standin
 	if !s.GetDir() {
 		s.Owes, err = t.misplaced(ctx, in)
 		s.Arrived = !s.GetOwes()
+		waitsAbove(in, s)
 		return s, err
 	}
 	s.Owes = len(in.GetTrash()) > 0
 	if s.Arrived, err = t.arrived(ctx, in); err != nil {
 		return nil, err
 	}
+	waitsAbove(in, s)
 	return s, t.owedIn(in, s)
+}
+
+// waitsAbove says that what nobody has tried to bring where it belongs waits for the directories that it is in: they are on their way, and bring it.
+func waitsAbove(in *record.Inode, s *rpc.StandingReply) {
+	if s.GetArrived() || s.GetDead() || len(s.GetWaitsFor()) > 0 {
+		return
+	}
+	for _, l := range in.GetLinks() {
+		s.WaitsFor = append(s.WaitsFor, l.GetDir())
+	}
 }
 
 // misplaced reports whether a file has, or may come to have, an object that does not stand where the file's name is now.

@@ -27,7 +27,7 @@ func (t *Transfer) emptyTrashNow(ctx context.Context, ino objcache.Ino, now bool
 	for in != nil && len(in.GetTrash()) > 0 {
 		b := in.GetTrash()[0]
 		if onlyCopy(in, b.GetKey()) {
-			return errWait // the only copy of the bytes
+			return objcache.Errorf(objcache.Conflict, "the object %q is the only copy of the bytes", b.GetKey())
 		}
 		if err := t.deleteObject(ctx, in, b, now); err != nil {
 			return err
@@ -60,8 +60,8 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 		switch {
 		case stands(o, b):
 			return t.trashGone(ctx, in, b)
-		case o != nil && o.GetDir() == nil && p.GetPath() == b.GetKey() && !now:
-			return waitFor(other) // its put overwrites the object
+		case o != nil && o.GetDir() == nil && p.GetPath() == b.GetKey() && !now && !p.GetClaimed():
+			return waitFor(other) // its put overwrites the object, unless this delete had begun: the put waits for its end
 		}
 	}
 	claim := &rpc.Step{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: b.GetDir(), Name: b.GetName(), Ino: in.GetIno()}}}

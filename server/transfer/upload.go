@@ -96,7 +96,26 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 		}
 		return errors.Join(err, t.giveUp(ctx, in, store)) // written to meanwhile: begun again at the new version
 	}
+	if err := t.stillStandsAt(ctx, in); err != nil {
+		return err
+	}
 	return t.finish(ctx, in)
+}
+
+// stillStandsAt gives an intent up if its name's path has changed before it was logged: a directory above may have arrived elsewhere without knowing of
+// this upload. From now on it is known, and whoever moves the directory waits for its end.
+func (t *Transfer) stillStandsAt(ctx context.Context, in *record.Inode) error {
+	it := in.GetIntent()
+	p, err := t.place(ctx, it.GetDir(), it.GetName(), objcache.Ino(in.GetIno()))
+	if err != nil || p.GetPath() == it.GetKey() && len(p.GetBlockedBy()) == 0 {
+		return err
+	}
+	store, err := t.store(in.GetBucket())
+	if err != nil {
+		return err
+	}
+	moved := objcache.Errorf(objcache.Conflict, "a directory above %q has moved", it.GetKey())
+	return errors.Join(moved, t.giveUp(ctx, in, store))
 }
 
 // stepsAtOnce is how many chunks one transaction pins or unpins: their extents must fit one log entry.
@@ -366,7 +385,7 @@ func (t *Transfer) foreign(ctx context.Context, store external.Store, in *record
 	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
 		return err
 	}
-	return errWait // tried again with the new condition
+	return objcache.Errorf(objcache.Conflict, "tried again over the object that stands under %q: %v", it.GetKey(), cause)
 }
 
 func condition(store external.Store, it *record.Intent, multipart bool) external.Condition {
