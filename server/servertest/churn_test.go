@@ -296,7 +296,7 @@ func (c *churner) reloaded(ctx context.Context, change func(*server.Config)) {
 }
 
 func TestChurn_DirectoriesRenamedAtRandomAlwaysReachTheBucket(t *testing.T) {
-	for _, seed := range seeds(t) {
+	for _, seed := range seeds(t, 2085) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { churn(t, seed) })
 	}
 }
