@@ -11,7 +11,7 @@ cd "$here/../.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 declare -A baseline # test arguments -> ok | what is wrong with them
-killed=0 wrong=0
+caught=0 wrong=0
 
 # run_tests LOG ARG...: runs the tests, output into LOG. A mutant that hangs is ended by the timeout.
 run_tests() {
@@ -35,9 +35,14 @@ check_baseline() {
 	fi
 }
 
+# catcher LOG: the test that failed; one that ended the process has no verdict, so it is the last that began.
+catcher() {
+	awk '/^--- FAIL: / {print $3; found = 1; exit} /^=== RUN / {last = $3} END {if (!found) print last}' "$1"
+}
+
 # try NAME FILE SED TEST: prints one line of verdict.
 try() {
-	local name=$1 file=$2 script=$3 test=$4 args verdict
+	local name=$1 file=$2 script=$3 test=$4 args verdict start
 	if [[ -z $file || -z $script || -z $test ]]; then
 		verdict="the block lacks file, sed or test"
 	elif ! sed -E "$script" "$file" >"$work/mutant.go"; then
@@ -51,6 +56,7 @@ try() {
 	if [[ $verdict == ok ]]; then
 		printf '{"Replace": {"%s": "%s"}}\n' "$PWD/$file" "$work/mutant.go" >"$work/overlay.json"
 		read -ra args <<<"$test"
+		start=$SECONDS
 		if GOFLAGS="${GOFLAGS:-} -overlay=$work/overlay.json" run_tests "$work/log" "${args[@]}"; then
 			verdict="SURVIVED: go test $test passes"
 		elif ! grep -qE '^(\s*--- FAIL|panic:|fatal error:|WARNING: DATA RACE)' "$work/log"; then
@@ -59,11 +65,11 @@ try() {
 		fi
 	fi
 	if [[ $verdict == ok ]]; then
-		killed=$((killed + 1))
-		echo "killed: $name"
+		caught=$((caught + 1))
+		echo "mutant $name caught by $(catcher "$work/log") in $((SECONDS - start)) s"
 	else
 		wrong=$((wrong + 1))
-		echo "WRONG:  $name: $verdict"
+		echo "mutant $name WRONG: $verdict"
 	fi
 }
 
@@ -79,13 +85,14 @@ while IFS= read -r line || [[ -n $line ]]; do
 	'#'*) ;;
 	'') finish ;;
 	mutant:*) finish; name=$value ;;
+	breaks:*) ;; # for the reader
 	file:*) file=$value ;;
 	sed:*) script=$value ;;
 	test:*) test=$value ;;
-	*) echo "WRONG:  line not understood: $line"; wrong=$((wrong + 1)) ;;
+	*) echo "WRONG: line not understood: $line"; wrong=$((wrong + 1)) ;;
 	esac
 done <"$table"
 finish
 
-echo "$killed killed, $wrong wrong"
+echo "$caught caught, $wrong wrong, $SECONDS s"
 ((wrong == 0))

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestRun_TellsKilledFromEverythingElse(t *testing.T) {
+func TestRun_TellsCaughtFromEverythingElse(t *testing.T) {
 	const (
 		kill   = `s/return to\.Floor < from\.Floor/return true/`
 		narrow = "./test/arch -run TestCheck"
@@ -19,7 +19,7 @@ func TestRun_TellsKilledFromEverythingElse(t *testing.T) {
 		name, file, sed, test string
 		want                  string // in the line of the verdict
 	}{
-		{"a mutation that a test notices", "test/arch/check.go", kill, narrow, "killed: "},
+		{"a mutation that a test notices", "test/arch/check.go", kill, narrow, "mutant m caught by TestCheck_"},
 		{"a mutation that no test notices", "test/arch/check.go", kill, "./test/arch -run TestCheck_ReportsACircle", "SURVIVED"},
 		{"a mutation that does not compile", "test/arch/check.go", `s/^package/packet/`, narrow, "did not get as far as a failing test"},
 		{"a mutation of nothing", "test/arch/check.go", `s/no such text/x/`, narrow, "changes nothing"},
@@ -47,7 +47,7 @@ func TestRun_TellsKilledFromEverythingElse(t *testing.T) {
 			if !strings.Contains(string(out), tt.want) {
 				t.Errorf("printed\n%s\nwithout %q", out, tt.want)
 			}
-			if killed := strings.HasPrefix(tt.want, "killed"); killed != (err == nil) {
+			if caught := strings.HasPrefix(tt.want, "mutant m caught"); caught != (err == nil) {
 				t.Errorf("ended with %v", err)
 			}
 		})
