@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -127,10 +128,12 @@ func (f *FS) Readdir(ctx context.Context, r *rpc.ReaddirRequest) (*rpc.Reply, er
 		if err := f.Loader.Ready(ctx, dir, ""); err != nil {
 			return nil, err
 		}
-		err := meta.ScanCookies(f.Group.DB(), objcache.Ino(r.GetDir()), r.GetCookie(), func(name string, row *record.DirEntry) (bool, error) {
+		// Positions and entries are of one moment, or a file that is being renamed would be seen under neither name.
+		now := f.Group.DB().NewSnapshot()
+		err := meta.ScanCookies(now, objcache.Ino(r.GetDir()), r.GetCookie(), func(name string, row *record.DirEntry) (bool, error) {
 			return add(name, row.GetCookie(), row.GetIno()), nil
 		})
-		if err != nil {
+		if err := errors.Join(err, now.Close()); err != nil {
 			return nil, err
 		}
 	}

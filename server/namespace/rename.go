@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"errors"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -26,7 +27,11 @@ func (f *FS) Rename(ctx context.Context, h *rpc.Header, r *rpc.RenameRequest) (*
 		if p.same {
 			return &rpc.Reply{Result: &rpc.Reply_Empty{Empty: &rpc.Empty{}}}, nil
 		}
-		return f.Group.Transact(ctx, group.Tx{Header: h, Steps: p.steps})
+		reply, err := f.Group.Transact(ctx, group.Tx{Header: h, Steps: p.steps})
+		if errors.Is(err, objcache.Exist) && r.GetFlags()&renameNoReplace == 0 {
+			return nil, objcache.Errorf(objcache.Conflict, "%q was free: %v", r.GetNewName(), err)
+		}
+		return reply, err
 	})
 }
 
