@@ -53,6 +53,9 @@ func (l *memoryLog) Propose(_ context.Context, data []byte) (any, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.sm == nil {
+		return nil, objcache.Errorf(objcache.Unavailable, "log is closed")
+	}
 	fail, logged := false, true
 	if l.refuse != nil {
 		fail, logged = l.refuse(en)
@@ -71,7 +74,14 @@ func (l *memoryLog) Propose(_ context.Context, data []byte) (any, error) {
 func (l *memoryLog) Term() uint64                     { return l.term }
 func (l *memoryLog) WaitLeader(context.Context) error { return nil }
 func (l *memoryLog) Read(context.Context) error       { return nil }
-func (l *memoryLog) Close() error                     { return nil }
+
+// Close returns when nothing is being applied any more, like the real log's.
+func (l *memoryLog) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sm = nil
+	return nil
+}
 
 // memoryBytes counts what is live.
 type memoryBytes struct {
