@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -88,6 +89,7 @@ type memoryBytes struct {
 	mu   sync.Mutex
 	next uint64
 	live map[uint64][]byte
+	upTo uint64 // what is not behind it is synced
 }
 
 func (b *memoryBytes) Write(_ context.Context, _ objcache.ChunkKey, off int64, p []byte) (chunk.Place, error) {
@@ -98,7 +100,24 @@ func (b *memoryBytes) Write(_ context.Context, _ objcache.ChunkKey, off int64, p
 	return chunk.Place{File: b.next, Start: off, Len: int64(len(p))}, nil
 }
 
-func (b *memoryBytes) Sync(context.Context) error { return nil }
+func (b *memoryBytes) Sync(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.upTo = b.next
+	return nil
+}
+
+// synced reports whether everything that a promise names is on the disk.
+func (b *memoryBytes) synced(promise []byte) bool {
+	p := &record.Prepared{}
+	if err := proto.Unmarshal(promise, p); err != nil {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !slices.ContainsFunc(p.GetPlaced(), func(pl *record.Placed) bool { return pl.GetPlace().GetFile() > b.upTo })
+}
+
 func (b *memoryBytes) Read(_ context.Context, _ objcache.ChunkKey, pl chunk.Place, off int64, p []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
