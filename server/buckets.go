@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/server/external"
-	"github.com/objcache/objcache/server/external/s3"
 )
 
 // buckets are the configured buckets, each guarded by retries, limits and metrics.
@@ -26,7 +24,7 @@ type buckets struct {
 type bucket struct {
 	external.Store // guarded
 	conf           Bucket
-	raw            *s3.Store
+	raw            Store
 	mu             struct {
 		sync.Mutex
 		caps   external.Capabilities
@@ -47,20 +45,11 @@ const firstLook = 10 * time.Second
 
 // openBuckets connects to the buckets. At the first start each must answer, so that a wrong name or key is said at once; later a server starts without
 // external storage, for what it has cached.
-func openBuckets(ctx context.Context, cfg Config, st *state, reg prometheus.Registerer, logger *slog.Logger) (*buckets, error) {
+func openBuckets(ctx context.Context, cfg Config, on *Platform, st *state, reg prometheus.Registerer, logger *slog.Logger) (*buckets, error) {
 	bs := &buckets{cfg: cfg, state: st, logger: logger, byName: map[string]*bucket{}}
 	m := external.NewMetrics(reg)
 	for _, c := range cfg.Buckets {
-		var ca []byte
-		if c.CABundle != "" {
-			var err error
-			if ca, err = os.ReadFile(c.CABundle); err != nil {
-				return nil, objcache.Errorf(objcache.Invalid, "bucket %s: caBundle: %w", c.DirName, err)
-			}
-		}
-		raw, err := s3.Open(ctx, s3.Config{
-			Bucket: c.BucketName, Endpoint: c.Endpoint, Region: c.Region, AccessKey: c.AccessKey, SecretKey: c.SecretKey, CABundle: ca, PathStyle: c.PathStyle,
-		})
+		raw, err := on.OpenStore(ctx, c)
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -32,6 +31,7 @@ import (
 // Server is one cache server with one group.
 type Server struct {
 	cfg     Config
+	on      Platform
 	logger  *slog.Logger
 	state   *state
 	view    *ring.View
@@ -55,11 +55,15 @@ type Server struct {
 const sessionLease = 30 * time.Second
 
 // Open starts a server and returns when it answers. On an error nothing is left running.
-func Open(ctx context.Context, cfg Config, logger *slog.Logger) (*Server, error) {
+func Open(ctx context.Context, cfg Config, logger *slog.Logger, options ...Option) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, logger: logger.With("server", cfg.Name), failed: make(chan error, 1), metrics: prometheus.NewRegistry()}
+	for _, o := range options {
+		o(s)
+	}
+	s.on.setDefaults()
 	life, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.work, life = errgroup.WithContext(life)
@@ -70,13 +74,13 @@ func Open(ctx context.Context, cfg Config, logger *slog.Logger) (*Server, error)
 }
 
 func (s *Server) open(ctx, life context.Context) (err error) {
-	if s.state, err = openState(s.cfg); err != nil {
+	if s.state, err = openState(s.cfg, &s.on); err != nil {
 		return err
 	}
-	if s.listen, err = net.Listen("tcp", s.cfg.Listen); err != nil {
+	if s.listen, err = s.on.Listen(s.cfg.Listen); err != nil {
 		return objcache.Errorf(objcache.Invalid, "listen on %s: %w", s.cfg.Listen, err)
 	}
-	if s.buckets, err = openBuckets(ctx, s.cfg, s.state, s.metrics, s.logger); err != nil {
+	if s.buckets, err = openBuckets(ctx, s.cfg, &s.on, s.state, s.metrics, s.logger); err != nil {
 		return err
 	}
 	if err := s.openView(); err != nil {
@@ -119,7 +123,7 @@ func (s *Server) openView() (err error) {
 	if err != nil {
 		return err
 	}
-	s.router = &client.Router{View: s.View, TLS: conf}
+	s.router = &client.Router{View: s.View, TLS: conf, Dialer: s.on.Dial}
 	return nil
 }
 
@@ -145,7 +149,7 @@ const roomPatience = 10 * time.Second
 // openGroup opens what the group keeps on disk, bottom up, and the rooms on top of it.
 func (s *Server) openGroup(ctx context.Context) error {
 	dir := filepath.Join(s.cfg.StateDir, fmt.Sprintf("group-%d", s.self().Group))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := s.on.Disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	capacity, err := s.state.capacity(s.cfg)
@@ -153,17 +157,19 @@ func (s *Server) openGroup(ctx context.Context) error {
 		return err
 	}
 	s.budget = chunk.NewBudget(capacity, roomPatience)
-	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), chunk.Options{Budget: s.budget, Logger: s.logger}); err != nil {
+	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger}
+	s.on.Bytes(&opt)
+	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), opt); err != nil {
 		return err
 	}
-	db, err := openRows(filepath.Join(dir, "rows"), s.cfg, s.logger)
+	db, err := openRows(filepath.Join(dir, "rows"), s.cfg, &s.on, s.logger)
 	if err != nil {
 		return err
 	}
 	s.group, err = group.Open(ctx, group.Config{
 		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
 		OpenLog: func(g *group.Group) (group.Log, error) {
-			return openLog(filepath.Join(dir, "log"), s.cfg, g, s.fail, s.logger)
+			return openLog(filepath.Join(dir, "log"), s.cfg, &s.on, g, s.fail, s.logger)
 		},
 	})
 	if err != nil {

@@ -4,15 +4,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/server/external"
@@ -26,7 +26,8 @@ const stateVersion = 1
 // state is a server's state directory, locked by this process.
 type state struct {
 	dir  string
-	lock *os.File
+	on   *Platform
+	lock io.Closer
 	id   identity
 }
 
@@ -42,18 +43,15 @@ type identity struct {
 	Buckets  map[string]external.Capabilities `json:"buckets,omitempty"` // what the last probe found
 }
 
-func openState(cfg Config) (*state, error) {
-	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+func openState(cfg Config, on *Platform) (*state, error) {
+	if err := on.Disk.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(cfg.StateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := on.Lock(filepath.Join(cfg.StateDir, "lock"))
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(objcache.Errorf(objcache.Invalid, "state directory %s is in use by another process", cfg.StateDir), lock.Close())
-	}
-	s := &state{dir: cfg.StateDir, lock: lock}
+	s := &state{dir: cfg.StateDir, on: on, lock: lock}
 	if err := s.identify(cfg); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -62,7 +60,7 @@ func openState(cfg Config) (*state, error) {
 
 // identify reads who the directory belongs to, or writes it down at the first start.
 func (s *state) identify(cfg Config) error {
-	b, err := os.ReadFile(s.file())
+	b, err := readFile(s.on.Disk, s.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		s.id = identity{Version: stateVersion, Server: uuid.NewString(), Name: cfg.Name, Cluster: cfg.Cluster, Epoch: cfg.Epoch, Buckets: map[string]external.Capabilities{}}
 		for _, m := range cfg.Members {
@@ -102,21 +100,41 @@ func (s *state) remember() error {
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
-	tmp := s.file() + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
+	if err := replaceFile(s.on.Disk, s.file(), append(b, '\n')); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
-	_, err = f.Write(append(b, '\n'))
+	return nil
+}
+
+func readFile(disk vfs.FS, name string) ([]byte, error) {
+	f, err := disk.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(f)
+	return b, errors.Join(err, f.Close())
+}
+
+// replaceFile is atomic and durable.
+func replaceFile(disk vfs.FS, name string, b []byte) error {
+	f, err := disk.Create(name+".tmp", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("state directory: %w", err)
+		return err
 	}
-	if err := os.Rename(tmp, s.file()); err != nil {
-		return fmt.Errorf("state directory: %w", err)
+	if err := disk.Rename(name+".tmp", name); err != nil {
+		return err
 	}
-	d, err := os.Open(s.dir)
+	return syncDir(disk, disk.PathDir(name))
+}
+
+func syncDir(disk vfs.FS, dir string) error {
+	d, err := disk.OpenDir(dir)
 	if err != nil {
-		return fmt.Errorf("state directory: %w", err)
+		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
@@ -138,25 +156,26 @@ func (s *state) capacity(cfg Config) (int64, error) {
 
 // free is what the disk of the state directory has left, bytes.
 func (s *state) free() (int64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(s.dir, &st); err != nil {
+	n, err := s.on.Free(s.dir)
+	if err != nil {
 		return 0, fmt.Errorf("state directory: %w", err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return n, nil
 }
 
 func (s *state) close() error { return s.lock.Close() }
 
 // openRows opens the group's rows. The log is their write-ahead log, so Pebble's own is off.
-func openRows(dir string, cfg Config, logger *slog.Logger) (*pebble.DB, error) {
+func openRows(dir string, cfg Config, on *Platform, logger *slog.Logger) (*pebble.DB, error) {
 	cache := pebble.NewCache(cfg.MemoryBytes / 8)
 	defer cache.Unref()
 	o := &pebble.Options{
-		Cache: cache, DisableWAL: true, MemTableSize: 16 << 20, MemTableStopWritesThreshold: 4, MaxOpenFiles: 512, Logger: pebbleLog{logger},
+		FS: on.Disk, Cache: cache, DisableWAL: true, MemTableSize: 16 << 20, MemTableStopWritesThreshold: 4, MaxOpenFiles: 512, Logger: pebbleLog{logger},
 	}
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
+	on.Rows(o)
 	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return nil, objcache.Errorf(objcache.Corrupt, "rows in %s: %w", dir, err)
@@ -171,6 +190,8 @@ func (pebbleLog) Infof(string, ...any)        {}
 func (p pebbleLog) Errorf(f string, a ...any) { p.l.Error("rows", "error", fmt.Sprintf(f, a...)) }
 func (p pebbleLog) Fatalf(f string, a ...any) { panic("rows: " + fmt.Sprintf(f, a...)) }
 
-func openLog(dir string, cfg Config, g *group.Group, fatal func(error), logger *slog.Logger) (group.Log, error) {
-	return replica.Open(replica.Config{ID: cfg.Name, Group: g.ID(), Dir: dir, Logger: logger, Fatal: fatal}, g)
+func openLog(dir string, cfg Config, on *Platform, g *group.Group, fatal func(error), logger *slog.Logger) (group.Log, error) {
+	conf := replica.Config{ID: cfg.Name, Group: g.ID(), Dir: dir, FS: on.Disk, Logger: logger, Fatal: fatal}
+	on.Log(&conf)
+	return replica.Open(conf, g)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"time"
 
@@ -22,6 +23,8 @@ type Config struct {
 	Timeout time.Duration // after which an operation that finds no server fails with EIO; 0: never
 	Logger  *slog.Logger
 	TLS     *tls.Config
+	// Dial replaces TCP; nil: TCP.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Client is one session with a cluster: the cluster as one mount sees it. Safe for concurrent use.
@@ -50,7 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	life, stop := context.WithCancel(context.Background())
 	c := &Client{cfg: cfg, id: objcache.ClientID(rand.Uint64() | 1), stop: stop}
-	c.router = &Router{View: c.View, Refresh: c.refresh, TLS: cfg.TLS}
+	c.router = &Router{View: c.View, Refresh: c.refresh, TLS: cfg.TLS, Dialer: cfg.Dial}
 	c.seqs.init()
 	c.files.init()
 	if err := c.learn(ctx); err != nil {
