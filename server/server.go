@@ -23,6 +23,7 @@ import (
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/replica"
 	"github.com/objcache/objcache/server/ring"
 	serverrpc "github.com/objcache/objcache/server/rpc"
 	"github.com/objcache/objcache/server/transfer"
@@ -40,6 +41,7 @@ type Server struct {
 	bytes   *chunk.Store
 	budget  *chunk.Budget
 	group   *group.Group
+	log     *replica.Replica
 	fs      *namespace.FS
 	moves   *transfer.Transfer
 	listen  net.Listener
@@ -169,7 +171,12 @@ func (s *Server) openGroup(ctx context.Context) error {
 	s.group, err = group.Open(ctx, group.Config{
 		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
 		OpenLog: func(g *group.Group) (group.Log, error) {
-			return openLog(filepath.Join(dir, "log"), s.cfg, &s.on, g, s.fail, s.logger)
+			log, err := openLog(filepath.Join(dir, "log"), s.cfg, &s.on, g, s.fail, s.logger)
+			if err != nil {
+				return nil, err
+			}
+			s.log = log
+			return log, nil
 		},
 	})
 	if err != nil {
@@ -206,7 +213,9 @@ func (s *Server) openRooms(ctx context.Context) error {
 	if conf != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(conf)))
 	}
-	s.grpc = grpc.NewServer(opts...)
+	intercept, calls := s.calls()
+	s.metrics.MustRegister(calls, collector{s})
+	s.grpc = grpc.NewServer(append(opts, grpc.UnaryInterceptor(intercept))...)
 	rpc.RegisterFilesServer(s.grpc, files)
 	rpc.RegisterTransactionsServer(s.grpc, &serverrpc.Transactions{Group: s.group})
 	rpc.RegisterAdminServer(s.grpc, &admin{s: s})

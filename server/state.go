@@ -190,7 +190,7 @@ func (pebbleLog) Infof(string, ...any)        {}
 func (p pebbleLog) Errorf(f string, a ...any) { p.l.Error("rows", "error", fmt.Sprintf(f, a...)) }
 func (p pebbleLog) Fatalf(f string, a ...any) { panic("rows: " + fmt.Sprintf(f, a...)) }
 
-func openLog(dir string, cfg Config, on *Platform, g *group.Group, fatal func(error), logger *slog.Logger) (group.Log, error) {
+func openLog(dir string, cfg Config, on *Platform, g *group.Group, fatal func(error), logger *slog.Logger) (*replica.Replica, error) {
 	conf := replica.Config{ID: cfg.Name, Group: g.ID(), Dir: dir, FS: on.Disk, Logger: logger, Fatal: fatal}
 	on.Log(&conf)
 	return replica.Open(conf, g)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/objcache/objcache"
 	"golang.org/x/sync/errgroup"
@@ -12,6 +13,7 @@ import (
 // syncState collects what a round of Sync has to make durable, and who waits for it.
 type syncState struct {
 	wake chan struct{} // capacity 1
+	done atomic.Uint64 // fdatasyncs
 	mu   struct {
 		sync.Mutex
 		files map[*file]struct{} // written since the last round began
@@ -142,6 +144,7 @@ func (s *Store) syncFile(f *file) error {
 		return nil // all its bytes are dead
 	}
 	if err == nil {
+		s.sync.done.Add(1)
 		err = h.Sync()
 		s.handles.release(h)
 	}
@@ -150,3 +153,6 @@ func (s *Store) syncFile(f *file) error {
 	}
 	return nil
 }
+
+// Syncs is how many fdatasyncs of files were made since Open.
+func (s *Store) Syncs() uint64 { return s.sync.done.Load() }

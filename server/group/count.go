@@ -1,6 +1,8 @@
 package group
 
 import (
+	"maps"
+
 	"github.com/objcache/objcache/server/meta"
 )
 
@@ -27,4 +29,24 @@ func (g *Group) Count() (Counts, error) {
 		return true, nil
 	})
 	return c, err
+}
+
+// Ended says how a transaction ended that this group coordinated.
+type Ended struct {
+	Several bool // other groups took part
+	Failed  bool // refused, or its outcome is unknown
+}
+
+// ended counts a transaction.
+func (g *Group) ended(several bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.ended[Ended{several, err != nil}]++
+}
+
+// Transactions is how many ended since the start, by how.
+func (g *Group) Transactions() map[Ended]uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.mu.ended)
 }

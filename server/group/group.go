@@ -97,6 +97,7 @@ type Group struct {
 		pending  map[objcache.TxID]bool      // coordinated here and not decided
 		prepared map[objcache.TxID]*prepared // promised here and not decided
 		listing  map[objcache.Ino]int
+		ended    map[Ended]uint64
 		closing  bool
 	}
 }
@@ -124,6 +125,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	g.mu.pending = map[objcache.TxID]bool{}
 	g.mu.prepared = map[objcache.TxID]*prepared{}
 	g.mu.listing = map[objcache.Ino]int{}
+	g.mu.ended = map[Ended]uint64{}
 	g.staged.init()
 	g.opens.init()
 	g.once.init()

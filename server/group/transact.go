@@ -56,7 +56,9 @@ func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
 		}
 	}
 	c := coordination{g: g, tx: tx, id: g.newTx(tx.Header), others: others, reply: reply, term: term}
-	if err := c.run(ctx, ev); err != nil {
+	err = c.run(ctx, ev)
+	g.ended(len(others) > 0, err)
+	if err != nil {
 		return nil, err
 	}
 	g.consume(own)

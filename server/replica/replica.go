@@ -75,6 +75,7 @@ type Replica struct {
 	barrier atomic.Uint64 // the last term in which a Barrier was applied here
 	logged  atomic.Int64  // bytes stored since the last snapshot
 	entries atomic.Uint64 // entries stored since then
+	syncs   atomic.Uint64
 	cut     chan struct{} // asks for a snapshot; capacity 1, more requests fold into one
 
 	notify <-chan bool // raft's changes of leadership
@@ -131,7 +132,7 @@ func (r *Replica) openLog() (*logStore, error) {
 	if err := recoverLog(fsys, dir, meta); err != nil {
 		return nil, err
 	}
-	files := segment.NewFiler(dir, &walFS{fs: fsys, meta: meta, stop: r.stop})
+	files := segment.NewFiler(dir, &walFS{fs: fsys, meta: meta, stop: r.stop, done: &r.syncs})
 	r.wal, err = wal.Open(dir, wal.WithMetaStore(meta), wal.WithSegmentFiler(files), wal.WithSegmentSize(r.cfg.SegmentSize),
 		wal.WithLogger(bridge(r.cfg.Logger)))
 	if err != nil {
@@ -254,3 +255,6 @@ func (r *Replica) Close() error {
 	})
 	return err
 }
+
+// Syncs is how many fdatasyncs of the log were made since Open.
+func (r *Replica) Syncs() uint64 { return r.syncs.Load() }

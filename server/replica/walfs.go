@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft-wal/types"
@@ -16,6 +17,7 @@ type walFS struct {
 	fs   vfs.FS
 	meta *metaStore
 	stop *failStop
+	done *atomic.Uint64 // fdatasyncs of segments
 }
 
 var _ types.VFS = (*walFS)(nil)
@@ -40,7 +42,7 @@ func (w *walFS) Create(dir, name string, size uint64) (types.WritableFile, error
 	if err != nil {
 		return nil, w.stop.check(err, "create", path)
 	}
-	wf := &walFile{File: f, path: path, stop: w.stop}
+	wf := &walFile{File: f, path: path, stop: w.stop, done: w.done}
 	if err = zero(f, 0, int64(size)); err == nil {
 		err = f.Sync()
 	}
@@ -84,7 +86,7 @@ func (w *walFS) OpenWriter(dir, name string) (types.WritableFile, error) {
 	if err := syncDir(w.fs, dir); err != nil {
 		return nil, w.stop.check(err, "sync", dir)
 	}
-	return &walFile{File: f, path: path, stop: w.stop}, nil
+	return &walFile{File: f, path: path, stop: w.stop, done: w.done}, nil
 }
 
 // walFile is a segment being written; the first failure stops everything.
@@ -92,6 +94,7 @@ type walFile struct {
 	vfs.File
 	path string
 	stop *failStop
+	done *atomic.Uint64
 }
 
 func (f *walFile) WriteAt(p []byte, off int64) (int, error) {
@@ -107,6 +110,7 @@ func (f *walFile) Sync() error {
 	if err := f.stop.err(); err != nil {
 		return err
 	}
+	f.done.Add(1)
 	return f.stop.check(f.SyncData(), "fdatasync", f.path)
 }
 

@@ -15,6 +15,7 @@ var benchmarks = []benchmark{
 	{"throttled", "cold reads of an object behind a slow S3", throttled},
 	{"read", "cold, second and warm reads, one mount after the other", reads},
 	{"write", "write and close of a large file", writes},
+	{"create", "transactions of one and of two groups", creates},
 	{"small", "create, write and close of many small files", small},
 	{"list", "requests to S3 for listings", lists},
 }

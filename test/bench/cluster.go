@@ -25,6 +25,27 @@ type cluster struct {
 
 const servers = 3
 
+// loneServer is a cluster of one server.
+func (e *env) loneServer(ctx context.Context) (*cluster, error) {
+	c := &cluster{e: e, state: e.disk("lone"), mnt: e.disk("lone-mnt")}
+	if err := os.Mkdir(c.mnt, 0o755); err != nil {
+		return nil, err
+	}
+	b, err := yaml.Marshal(map[string]any{"buckets": []dev.Bucket{
+		{DirName: direct, BucketName: direct, Endpoint: e.s3.S3.Endpoint, AccessKey: s3server.AccessKey, SecretKey: s3server.SecretKey},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(e.disk("lone.yaml"), b, 0o600); err != nil {
+		return nil, err
+	}
+	e.down.add("kill what is left of the lone server", c.kill)
+	e.down.add("take the lone server down", func(ctx context.Context) error { return c.dev(ctx, "down", "--purge", "--force") })
+	e.down.add("unmount "+c.mnt, unmount(c.mnt))
+	return c, c.dev(ctx, "up", "--servers", "1", "--mount", c.mnt, "--buckets", e.disk("lone.yaml"), "--flush-interval", e.flushInterval.String())
+}
+
 func (e *env) openCluster(ctx context.Context) error {
 	c := &cluster{e: e, state: e.disk("cluster"), mnt: e.disk("mnt")}
 	if err := os.Mkdir(c.mnt, 0o755); err != nil {
