@@ -45,6 +45,7 @@ type Bytes interface {
 	Adopt(k objcache.ChunkKey, tag string, pieces []chunk.Piece, size int64) error
 	DropClean(k objcache.ChunkKey)
 	OnShort(settle func() error)
+	Verify(ctx context.Context, k objcache.ChunkKey, pl chunk.Place, pace chunk.Pace) error
 }
 
 // Peers carries what groups say to each other.
@@ -82,6 +83,7 @@ type Group struct {
 	numbers     numbers
 	staged      stage
 	opens       opens
+	damages     damages
 	once        once
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing

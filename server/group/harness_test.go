@@ -132,6 +132,9 @@ func (b *memoryBytes) Free(_ objcache.ChunkKey, pl chunk.Place, _ uint64) {
 	defer b.mu.Unlock()
 	delete(b.live, pl.File)
 }
+func (b *memoryBytes) Verify(context.Context, objcache.ChunkKey, chunk.Place, chunk.Pace) error {
+	return nil
+}
 func (b *memoryBytes) Durable(uint64)                                              {}
 func (b *memoryBytes) Adopt(objcache.ChunkKey, string, []chunk.Piece, int64) error { return nil }
 func (b *memoryBytes) DropClean(objcache.ChunkKey)                                 {}
