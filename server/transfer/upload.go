@@ -68,8 +68,12 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if link.GetKey() == p.GetPath() {
 		match = link.GetEtag()
 	}
+	tx, err := t.cfg.Group.NewTx()
+	if err != nil {
+		return err
+	}
 	it := &record.Intent{
-		Tx: recordTx(t.cfg.Group.NewTx()), Version: in.GetVersion(), Key: p.GetPath(), Dir: dir, Name: name,
+		Tx: recordTx(tx), Version: in.GetVersion(), Key: p.GetPath(), Dir: dir, Name: name,
 		Started: t.now().UnixNano(), Size: in.GetSize(), IfMatch: match,
 	}
 	v, err := encode(it)
