@@ -58,6 +58,7 @@ type Upload struct {
 	last    UploadAction
 	facts   UploadFacts
 	orphans bool // an upload may have been created whose id is not in the log
+	stands  bool // the object is ours
 }
 
 // NewUpload returns the machine and its first action.
@@ -93,9 +94,7 @@ func (u *Upload) after(o UploadOutcome) UploadAction {
 	case AwaitRequests:
 		return LookFirst
 	case LookFirst:
-		if o == Ours {
-			return LogDone
-		}
+		u.stands = o == Ours
 		return u.write()
 	case LookAgain:
 		return u.refused(o)
@@ -108,6 +107,7 @@ func (u *Upload) after(o UploadOutcome) UploadAction {
 		u.orphans = false
 		return u.write()
 	case Create:
+		u.facts.Begun = true
 		return LogBegin
 	case LogBegin:
 		return SendParts
@@ -121,13 +121,15 @@ func (u *Upload) after(o UploadOutcome) UploadAction {
 	return Stop // LogTarget: the next attempt looks first
 }
 
-// write is what stands between here and the request that makes the object. What an earlier attempt began is fenced first.
+// write is what stands between here and the request that makes the object, or DONE. What an earlier attempt began is fenced first.
 func (u *Upload) write() UploadAction {
 	switch {
 	case u.facts.Begun:
 		return AbortBegun
 	case u.orphans:
 		return Sweep
+	case u.stands:
+		return LogDone
 	case u.facts.Gone:
 		return LogGivenUp
 	case u.facts.Copy:
@@ -141,7 +143,8 @@ func (u *Upload) write() UploadAction {
 func (u *Upload) sent(o UploadOutcome) UploadAction {
 	switch o {
 	case Did:
-		return LogDone
+		u.stands, u.facts.Begun = true, false
+		return u.write()
 	case Unsuitable:
 		u.facts.Copy = false
 		return u.write()
@@ -153,7 +156,8 @@ func (u *Upload) sent(o UploadOutcome) UploadAction {
 func (u *Upload) refused(o UploadOutcome) UploadAction {
 	switch {
 	case o == Ours:
-		return LogDone
+		u.stands = true
+		return u.write()
 	case o == Other && !u.facts.Overwrite:
 		return KeepBoth
 	}
