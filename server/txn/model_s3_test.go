@@ -8,10 +8,11 @@ type persist struct {
 	active, last, orphans, stands, began, created, seen uint8
 	// S3
 	object  uint8
-	uploads [5]uint8 // by id: the version it is of; 0: not open
+	uploads [9]uint8 // by id: the version it is of; 0: not open
 	next    uint8
 	strays  [2]request // sent, given up, may land at any time
 	foreign uint8      // a foreign write has happened
+	intents uint8      // how many there were
 }
 
 const foreignObject = 15
@@ -91,7 +92,7 @@ func (u *persist) serve(w *world, r request) UploadOutcome {
 	case AbortBegun:
 		u.uploads[r.id] = 0
 	case Sweep:
-		u.uploads = [5]uint8{}
+		u.uploads = [9]uint8{}
 	case LookFirst, LookAgain:
 		switch u.object {
 		case r.version:

@@ -26,12 +26,13 @@ const (
 
 // world is what a search is about.
 type world struct {
-	groups int
-	txs    []shape
-	upload bool // group 0 persists the inode whose version each commit there raises
-	parts  bool // by multipart upload
-	faults faults
-	broken breakage
+	groups  int
+	txs     []shape
+	uploads uint8 // how often group 0 may persist the inode whose version each commit there raises
+	coarse  bool  // no append of the two-phase commit is interrupted
+	parts   bool  // by multipart upload
+	faults  faults
+	broken  breakage
 }
 
 // shape is one transaction: who coordinates, who else takes part.
@@ -172,13 +173,26 @@ func (s *state) minLive(w *world, g uint8) uint8 {
 	return least
 }
 
+// several reports whether a group coordinates more than one transaction.
+func (w *world) several(g uint8) bool {
+	n := 0
+	for _, x := range w.txs {
+		if x.coordinator == g {
+			n++
+		}
+	}
+	return n > 1
+}
+
 // begin starts a transaction at its coordinator.
 func (s *state) begin(w *world, i int) {
 	g := w.txs[i].coordinator
 	s.counter[g]++
 	t := &s.tx[i]
 	c := NewCoordinator(len(w.txs[i].others))
-	t.seq = s.term[g]<<4 | s.counter[g]
+	if t.seq = 0x11; w.several(g) { // else any number will do
+		t.seq = s.term[g]<<4 | s.counter[g]
+	}
 	t.keep(&c)
 	s.coordinate(w, i, Event{Kind: Begin})
 }
