@@ -164,7 +164,9 @@ func (w *world) participantMoves(s *state, i, j int, faulty bool, yield func(lab
 			say(tAppendLost, &lost)
 		}
 	case promised, unsure:
-		if m.net[mQuery]+m.net[mCommitted]+m.net[mAborted]+m.net[mCommit]+m.net[mAbort] == 0 {
+		c := t.coordinator(len(w.txs[i].others))
+		pending := t.alive() && c.Undecided() // the answer would not help
+		if !pending && m.net[mQuery]+m.net[mCommitted]+m.net[mAborted]+m.net[mCommit]+m.net[mAbort] == 0 {
 			n := *s
 			n.participate(w, i, j, Event{Kind: Doubtful}, false)
 			say(tAsk, &n)
@@ -210,7 +212,7 @@ func (w *world) uploadMoves(s *state, faulty bool, yield func(label, *state)) {
 		yield(label{what: tForeign}, &n)
 	}
 	switch {
-	case u.active == 0 && u.intent == 0 && u.version > u.base && u.intents < w.uploads && s.holder(w, 0) < 0:
+	case u.active == 0 && u.intent == 0 && u.version > u.base && u.intents < w.uploads && s.holder(w, 0) < 0 && (!w.coarse || s.allBegun(w)):
 		n := *s
 		n.up.intent, n.up.target, n.up.begun = u.version, u.base, 0
 		n.up.intents++
@@ -225,6 +227,16 @@ func (w *world) uploadMoves(s *state, faulty bool, yield func(label, *state)) {
 	case u.active != 0:
 		w.uploadRequests(s, faulty, yield)
 	}
+}
+
+// allBegun keeps a large world small: its upload overlaps with the ends of its transactions.
+func (s *state) allBegun(w *world) bool {
+	for i := range w.txs {
+		if s.tx[i].seq == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *world) uploadLogs(s *state, faulty bool, yield func(label, *state)) {
@@ -425,7 +437,7 @@ func (w *world) settled(s *state) bool {
 		}
 	}
 	u := &s.up
-	return w.uploads == 0 || u.intent == 0 && u.active == 0 && (u.base == u.version || u.intents == w.uploads) && u.uploads == [9]uint8{}
+	return w.uploads == 0 || u.intent == 0 && u.active == 0 && (u.base == u.version || u.intents == w.uploads || w.coarse && !s.allBegun(w)) && u.uploads == [9]uint8{}
 }
 
 // goOn is what happens in a network without faults: the first move there is. Decisions that nobody tells any more are told after a restart.
@@ -548,6 +560,9 @@ func (s *state) forgetIdle(w *world) {
 			if phase(t.phase) == done && t.decision == 0 {
 				m.net[mAck] = 0
 			}
+			for _, k := range []int{mAck, mCommit, mAbort, mCommitted, mAborted} {
+				m.net[k] = min(m.net[k], 1) // the same message twice is once and a duplicate
+			}
 		}
 	}
 }
@@ -652,7 +667,7 @@ func (t *table) find(h uint64) (int, bool) {
 var (
 	overlapping = []shape{{0, []uint8{1}}, {1, []uint8{0}}}
 	worlds      = map[string]*world{
-		"two transactions over two groups": {groups: 2, txs: overlapping, faults: faults{Crashes: 1, Losses: 1, Dups: 1}},
+		"two transactions over two groups": {groups: 2, txs: overlapping, faults: faults{Crashes: 2, Losses: 2, Dups: 1}},
 		"two transactions over two groups and S3": {
 			groups: 2, txs: overlapping, uploads: 1, coarse: true, faults: faults{Crashes: 2, Losses: 2, Dups: 1},
 		},
