@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -50,12 +51,7 @@ type script struct {
 
 func (x *script) run(line string) string {
 	f := strings.Fields(line)
-	number := func(i int) (n int) {
-		if i < len(f) {
-			fmt.Sscan(f[i], &n)
-		}
-		return n
-	}
+	number := func(i int) int { return int(numberOf(f, i)) }
 	switch f[0] {
 	case "coordinator":
 		x.c = NewCoordinator(number(1))
@@ -88,15 +84,25 @@ func (x *script) participant(f []string) string {
 	}
 	passed := false
 	if f[0] == "prepare" && len(f) > 3 {
-		var seq, live uint64
-		fmt.Sscan(f[1], &seq)
-		fmt.Sscan(f[3], &live)
+		seq, live := numberOf(f, 1), numberOf(f, 3)
 		passed = x.bar.Refuses(seq, f[len(f)-1] == "decided")
 		if !passed {
 			x.bar = x.bar.Raise(seq, live)
 		}
 	}
 	return describe(x.p.Step(Event{Kind: eventNames[f[0]], Outcome: outcomeNames[f[len(f)-1]]}, passed))
+}
+
+// numberOf is the i-th word as a number; 0: there is none.
+func numberOf(f []string, i int) uint64 {
+	if i >= len(f) {
+		return 0
+	}
+	n, err := strconv.ParseUint(f[i], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func facts(words []string) UploadFacts {

@@ -12,11 +12,11 @@ type UploadFacts struct {
 	Overwrite     bool // a foreign object is overwritten, not kept beside
 }
 
-// UploadAction is what the transfer must do next; UploadOutcome how that went.
-type (
-	UploadAction  uint8
-	UploadOutcome uint8
-)
+// UploadAction is what the transfer must do next.
+type UploadAction uint8
+
+// UploadOutcome is how that went.
+type UploadOutcome uint8
 
 // The actions. All but the last three are followed by a Step with their outcome.
 const (
