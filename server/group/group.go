@@ -87,7 +87,7 @@ type Group struct {
 	once        once
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing
-	counter     atomic.Uint64 // of TxSeq
+	view        objcache.ViewVersion // under which evaluations count; of apply alone
 	logger      *slog.Logger
 	ctx         context.Context // of the group's life; ends with Close
 	stop        context.CancelFunc
@@ -96,8 +96,9 @@ type Group struct {
 
 	mu struct {
 		sync.Mutex
-		pending  map[objcache.TxID]bool      // coordinated here and not decided
-		prepared map[objcache.TxID]*prepared // promised here and not decided
+		counter  uint64                      // of TxSeq, since the start: its term is new
+		pending  map[objcache.TxID]bool      // coordinated here with others and not decided
+		prepared map[objcache.TxID]*prepared // from their Prepare until decided here
 		listing  map[objcache.Ino]int
 		ended    map[Ended]uint64
 		closing  bool
@@ -161,6 +162,9 @@ func (g *Group) openState() error {
 	case !errors.Is(err, pebble.ErrNotFound):
 		return fmt.Errorf("read applied index: %w", err)
 	}
+	if err := g.openView(); err != nil {
+		return err
+	}
 	v, c, err = g.db.Get(incarnationRow)
 	switch {
 	case err == nil:
@@ -216,8 +220,8 @@ func (g *Group) DB() *pebble.DB { return g.db }
 func (g *Group) Read(ctx context.Context) error { return g.log.Read(ctx) }
 
 // NewTx numbers a transaction of the group's own, for uploads.
-func (g *Group) NewTx() objcache.TxID {
-	return g.newTx(&rpc.Header{Client: uint64(g.PrivateClient()), Seq: 1})
+func (g *Group) NewTx() (objcache.TxID, error) {
+	return g.newTx(&rpc.Header{Client: uint64(g.PrivateClient()), Seq: 1}, false)
 }
 
 // Applied is the index of the last entry the rows hold.
