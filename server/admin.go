@@ -32,8 +32,12 @@ func (a *admin) View(context.Context, *rpc.ViewRequest) (*rpc.ViewReply, error) 
 }
 
 // Status tells what the server holds.
-func (a *admin) Status(context.Context, *rpc.StatusRequest) (*rpc.StatusReply, error) {
-	s := a.s
+func (a *admin) Status(ctx context.Context, _ *rpc.StatusRequest) (*rpc.StatusReply, error) {
+	return a.s.Status(ctx)
+}
+
+// Status tells what the server holds. It reads all its rows.
+func (s *Server) Status(context.Context) (*rpc.StatusReply, error) {
 	v := s.View()
 	c, err := s.group.Count()
 	if err != nil {
