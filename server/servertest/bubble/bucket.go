@@ -83,8 +83,6 @@ func (c *chaos) inject(s *memstore.Store) {
 	add("slow", 20, nil, memstore.Fault{Delay: 700 * time.Millisecond})
 	add("very slow", 3, nil, memstore.Fault{Delay: 9 * time.Second})
 	add("reply lost after the effect", 25, external.Op.Mutates, memstore.Fault{After: memstore.Unavailable})
-	add("409 before the effect", 8, one(external.OpPut, external.OpCopy, external.OpCompleteUpload),
-		memstore.Fault{Before: objcache.Errorf(objcache.Precondition, "memstore: injected 412 or 409")})
 	add("complete: 200 with an error body", 60, one(external.OpCompleteUpload), memstore.Fault{Before: memstore.Unavailable})
 	add("complete: 200 with an error body after the effect", 60, one(external.OpCompleteUpload), memstore.Fault{After: memstore.Unavailable})
 	add("NoSuchUpload", 30, one(external.OpUploadPart, external.OpCopyPart),

@@ -60,8 +60,8 @@ func (d *disk) before(op errorfs.Op) error {
 	defer d.mu.Unlock()
 	if d.mu.left > 0 {
 		if d.mu.left--; d.mu.left == 0 {
+			d.mu.crashed(kindOf(op)) // first: nobody may hear of what the image does not hold
 			d.mu.clone = d.cloneLocked(d.mu.percent)
-			d.mu.crashed(kindOf(op))
 		}
 	}
 	if d.mu.full != nil && grows(op.Kind) && d.mu.full(op.Path) {

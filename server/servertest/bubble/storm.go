@@ -81,7 +81,7 @@ func (s *storm) crashAt(n *node) {
 	if l == nil {
 		return
 	}
-	after, percent, down, patience := 1+s.rng.IntN(120), percents[s.rng.IntN(len(percents))], s.between(5, 3000), s.between(500, 4000)
+	after, percent, down, patience := 1+s.rng.IntN(1+s.rng.IntN(80)), percents[s.rng.IntN(len(percents))], s.between(5, 3000), s.between(500, 4000)
 	l.disk.arm(after, percent, func(at string) {
 		s.c.faults.Add("crash at " + at)
 		n.cut(l)
