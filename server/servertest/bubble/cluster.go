@@ -125,6 +125,7 @@ func (n *node) up() error {
 		return fmt.Errorf("server %d does not start: %w", n.i, err)
 	}
 	l.srv = srv
+	n.c.logger.Info("up", "server", n.i, "applied", srv.Applied())
 	n.mu.Lock()
 	n.mu.life = l
 	n.mu.Unlock()
@@ -231,6 +232,11 @@ func (n *node) stop() (bool, error) {
 	defer cancel()
 	err := l.srv.Close(ctx)
 	n.cut(l)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if image := l.disk.disarm(); image != nil { // it crashed while it was stopping
+		n.mu.disk, err = newDisk(image, n.mu.rng.Uint64(), n.c.faults), nil
+	}
 	return true, err
 }
 

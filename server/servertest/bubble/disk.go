@@ -123,6 +123,14 @@ func (d *disk) arm(n, percent int, crashed func(at string)) {
 	d.mu.left, d.mu.percent, d.mu.crashed = n, percent, crashed
 }
 
+// disarm calls an armed crash off, and returns its image if it has struck already.
+func (d *disk) disarm() *vfs.MemFS {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mu.left = 0
+	return d.mu.clone
+}
+
 // fill makes writes to some files fail until it is called with nil.
 func (d *disk) fill(full func(name string) bool) {
 	d.mu.Lock()

@@ -82,6 +82,7 @@ func (s *storm) crashAt(n *node) {
 		return
 	}
 	after, percent, down, patience := 1+s.rng.IntN(1+s.rng.IntN(80)), percents[s.rng.IntN(len(percents))], s.between(5, 3000), s.between(500, 4000)
+	s.c.logger.Info("storm: crash armed", "server", n.i, "after", after, "percent", percent)
 	l.disk.arm(after, percent, func(at string) {
 		s.c.faults.Add("crash at " + at)
 		n.cut(l)
@@ -103,6 +104,7 @@ func (s *storm) end(n *node, l *life, percent int, down time.Duration) {
 	if !n.crashLife(l, percent) {
 		return // somebody else does that
 	}
+	s.c.logger.Info("storm: crashed", "server", n.i, "percent", percent)
 	time.Sleep(down)
 	if err := n.up(); err != nil {
 		s.fail(err)
@@ -122,6 +124,7 @@ func (s *storm) crash(kind string, ns ...*node) {
 
 func (s *storm) restart(n *node) {
 	s.c.faults.Add("restart")
+	s.c.logger.Info("storm: restart", "server", n.i)
 	down := s.between(5, 2000)
 	s.later(func() {
 		was, err := n.stop()
@@ -158,6 +161,7 @@ func (s *storm) partition() {
 		kind = "network: partition"
 	}
 	s.c.faults.Add(kind)
+	s.c.logger.Info("storm: "+kind, "from", d.from, "to", d.to, "during", during)
 	back := direction{d.to, d.from}
 	s.c.net.block(d, true)
 	if both {
@@ -173,6 +177,7 @@ func (s *storm) partition() {
 func (s *storm) slow() {
 	d, by, during := s.ends(), s.between(20, 1500), s.between(100, 4000)
 	s.c.faults.Add("network: slow")
+	s.c.logger.Info("storm: slow", "from", d.from, "to", d.to, "by", by, "during", during)
 	s.c.net.slowDown(d, by)
 	s.later(func() {
 		time.Sleep(during)
@@ -190,6 +195,7 @@ func (s *storm) snap() {
 func (s *storm) outage() {
 	during := s.between(100, 8000)
 	s.c.faults.Add("s3: outage")
+	s.c.logger.Info("storm: outage of the bucket", "during", during)
 	s.c.chaos.down.Store(true)
 	s.later(func() {
 		time.Sleep(during)
@@ -205,6 +211,7 @@ func (s *storm) fill(n *node) {
 	}
 	during := s.between(100, 5000)
 	s.c.faults.Add("disk: full")
+	s.c.logger.Info("storm: disk is full", "server", n.i, "during", during)
 	l.disk.fill(func(name string) bool { return strings.Contains(name, "/chunks/") })
 	s.later(func() {
 		time.Sleep(during)
