@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -114,7 +115,7 @@ func send[T any](w *wire, ctx context.Context, op external.Op, request func(cont
 		return zero, objcache.Errorf(objcache.Unavailable, "cut off")
 	}
 	delay := time.Duration(0)
-	if end, ok := ctx.Deadline(); ok && op.Mutates() && w.c.strike(12) {
+	if end, ok := ctx.Deadline(); ok && op.Mutates() && os.Getenv("NOLATE") == "" && w.c.strike(12) {
 		if delay = time.Duration(w.c.intn(20_000)) * time.Millisecond; delay > time.Until(end)-time.Second {
 			delay = 0
 		}
