@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +24,12 @@ type chaos struct {
 		sync.Mutex
 		rng *rand.Rand
 	}
-	percent int // of requests that suffer
+	percent int  // of requests that suffer
+	lateToo bool // some take effect after they were given up
 }
 
-func newChaos(seed uint64, percent int, f *Faults) *chaos {
-	c := &chaos{faults: f, percent: percent}
+func newChaos(seed uint64, percent int, late bool, f *Faults) *chaos {
+	c := &chaos{faults: f, percent: percent, lateToo: late}
 	c.mu.rng = rand.New(rand.NewPCG(seed, 0x7333))
 	return c
 }
@@ -115,7 +115,7 @@ func send[T any](w *wire, ctx context.Context, op external.Op, request func(cont
 		return zero, objcache.Errorf(objcache.Unavailable, "cut off")
 	}
 	delay := time.Duration(0)
-	if end, ok := ctx.Deadline(); ok && op.Mutates() && os.Getenv("NOLATE") == "" && w.c.strike(12) {
+	if end, ok := ctx.Deadline(); ok && op.Mutates() && w.c.lateToo && w.c.strike(12) {
 		if delay = time.Duration(w.c.intn(20_000)) * time.Millisecond; delay > time.Until(end)-time.Second {
 			delay = 0
 		}

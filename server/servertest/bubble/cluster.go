@@ -31,6 +31,7 @@ type Settings struct {
 	Sharers       int // clients that work on the same names and files
 	Rounds, Steps int
 	Chaos         int  // percent of requests to the bucket that suffer
+	Late          bool // requests to the bucket may take effect after they were given up
 	Large         bool // files of several chunks
 	Full          bool // disks that are full for a while
 	Calm          bool // no faults at all

@@ -42,6 +42,8 @@ type run struct {
 	clients []*client.Client
 	names   []string // hosts of clients
 	players []*player
+	sharers []*sharer
+	history *history
 	stop    chan struct{} // closed at the first failure
 	mu      sync.Mutex
 }
@@ -52,12 +54,19 @@ func Run(t *testing.T, set Settings, level slog.Level, echo *journal) *Result {
 	// Libraries keep objects with channels in pools, and a bubble must not meet another's channels: two collections empty every pool.
 	runtime.GC()
 	runtime.GC()
+	r := &run{set: set, res: res, log: echo, logger: echo.logger(level), history: newHistory((set.Sharers + 1) * set.Rounds * (set.Steps + 20))}
 	synctest.Test(t, func(*testing.T) {
-		r := &run{set: set, res: res, log: echo, logger: echo.logger(level), stop: make(chan struct{})}
+		r.stop = make(chan struct{})
 		began := time.Now()
 		r.all()
 		res.Simulated = time.Since(began)
 	})
+	if r.history != nil {
+		// Outside of the bubble: the search takes real time.
+		if err := check(r.history.all()); err != nil && res.Err == nil {
+			res.Err = err
+		}
+	}
 	return res
 }
 
@@ -82,7 +91,7 @@ func (r *run) failed() bool {
 }
 
 func (r *run) all() {
-	r.chaos = newChaos(r.set.Seed, r.set.Chaos, r.res.Faults)
+	r.chaos = newChaos(r.set.Seed, r.set.Chaos, r.set.Late, r.res.Faults)
 	r.bucket = memstore.New(memstore.Config{})
 	r.chaos.inject(r.bucket)
 	c, err := newCluster(r.set, 1, r.bucket, r.chaos, r.res.Faults, r.logger, r.fail)
@@ -125,18 +134,56 @@ func (r *run) begin() {
 		return
 	}
 	for i := range r.set.Players {
-		name := fmt.Sprintf("p%d", i)
-		a, err := r.clients[i].Create(ctx, top.Ino, name, objcache.NewNode{Mode: objcache.ModeDir | 0o755})
-		if err != nil {
-			r.fail(err)
-			return
+		r.beginPlayer(ctx, top.Ino, i)
+	}
+	if err := r.beginSharers(ctx, top.Ino); err != nil {
+		r.fail(err)
+	}
+}
+
+func (r *run) beginPlayer(ctx context.Context, top objcache.Ino, i int) {
+	name := fmt.Sprintf("p%d", i)
+	a, err := r.clients[i].Create(ctx, top, name, objcache.NewNode{Mode: objcache.ModeDir | 0o755})
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(r.clients), func(c *client.Client) bool { return c == r.clients[i] })
+	r.players = append(r.players, &player{
+		set: r.set, name: name, c: r.clients[i], others: others, rng: rand.New(rand.NewPCG(r.set.Seed, uint64(i)+100)),
+		root: &inode{ino: a.Ino, dir: map[string]*inode{}, mode: 0o755}, log: r.log, fail: r.fail,
+	})
+}
+
+func (r *run) beginSharers(ctx context.Context, top objcache.Ino) error {
+	if r.set.Sharers == 0 {
+		return nil
+	}
+	c := r.clients[0]
+	dir, err := c.Create(ctx, top, sharedDir, objcache.NewNode{Mode: objcache.ModeDir | 0o755})
+	if err != nil {
+		return err
+	}
+	var on shared
+	for i := range 2 {
+		for _, x := range []struct {
+			name string
+			mode uint32
+			to   *[]objcache.Ino
+		}{{"r", objcache.ModeRegular, &on.registers}, {"a", objcache.ModeRegular, &on.logs}, {"d", objcache.ModeDir, &on.dirs}} {
+			a, err := c.Create(ctx, dir.Ino, fmt.Sprintf("%s%d", x.name, i), objcache.NewNode{Mode: x.mode | 0o755})
+			if err != nil {
+				return err
+			}
+			*x.to = append(*x.to, a.Ino)
 		}
-		r.players = append(r.players, &player{
-			set: r.set, name: name, c: r.clients[i], others: slices.DeleteFunc(slices.Clone(r.clients), func(c *client.Client) bool { return c == r.clients[i] }),
-			rng:  rand.New(rand.NewPCG(r.set.Seed, uint64(i)+100)),
-			root: &inode{ino: a.Ino, dir: map[string]*inode{}, mode: 0o755}, log: r.log, fail: r.fail,
+	}
+	for i := range r.set.Sharers {
+		r.sharers = append(r.sharers, &sharer{
+			id: i, c: r.clients[r.set.Players+i], rng: rand.New(rand.NewPCG(r.set.Seed, uint64(i)+200)), on: on, h: r.history, log: r.log, fail: r.fail, set: r.set,
 		})
 	}
+	return nil
 }
 
 // round lets everybody work while things break, and compares when they are whole again.
@@ -151,6 +198,9 @@ func (r *run) round(n int) {
 	for _, p := range r.players {
 		work.Go(func() { p.play(r.set.Steps, r.stop) })
 	}
+	for _, p := range r.sharers {
+		work.Go(func() { p.play(r.set.Steps, r.stop) })
+	}
 	work.Wait()
 	close(s.stop)
 	weather.Wait()
@@ -160,6 +210,9 @@ func (r *run) round(n int) {
 		if !r.failed() {
 			p.checkAll()
 		}
+	}
+	if len(r.sharers) > 0 && !r.failed() {
+		r.sharers[0].look()
 	}
 }
 
@@ -309,7 +362,7 @@ func (r *run) compare(before, after map[string]seen) {
 			r.fail(fmt.Errorf("the bytes of %q differ after a reload", k))
 		}
 		if b.Body, a.Body = "", ""; b.Type == objcache.ModeDir {
-			b.Mtime, a.Mtime = 0, 0 // TODO
+			b.Mtime, a.Mtime = 0, 0
 		}
 		if a != b {
 			r.fail(fmt.Errorf("%q was %+v and is %+v after a reload", k, b, a))
