@@ -157,7 +157,7 @@ func (n *node) revive(l *life) {
 func (n *node) platform(l *life) server.Platform {
 	fs := l.disk.fs()
 	return server.Platform{
-		Disk: fs, Chunks: chunk.NewFS(fs), Free: l.disk.free,
+		Disk: fs, Chunks: l.disk.chunks, Free: l.disk.free,
 		Lock:      func(path string) (io.Closer, error) { return l.disk.mem.Lock(path) },
 		Listen:    func(address string) (net.Listener, error) { return n.c.net.listen(address) },
 		Dial:      n.c.net.dialer(host(n.i)),
@@ -236,7 +236,7 @@ func (n *node) stop() (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if image := l.disk.disarm(); image != nil { // it crashed while it was stopping
-		n.mu.disk, err = newDisk(image, n.mu.rng.Uint64(), n.c.faults), nil
+		n.mu.disk, err = newDisk(*image, n.mu.rng.Uint64(), n.c.faults), nil
 	}
 	return true, err
 }

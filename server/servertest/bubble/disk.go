@@ -12,9 +12,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
+// image is what a disk holds: small files, and chunks.
+type image struct {
+	mem    *vfs.MemFS
+	chunks *sparse
+}
+
 // disk is a server's disk in memory. A crash leaves what was synced, and some of what was not.
 type disk struct {
-	mem    *vfs.MemFS
+	image
 	faults *Faults
 	mu     struct {
 		sync.Mutex
@@ -22,7 +28,7 @@ type disk struct {
 		percent int             // of unsynced blocks that survive the armed crash
 		left    int             // writing operations until the armed crash
 		crashed func(at string) // called when it strikes, in the middle of the operation's caller
-		clone   *vfs.MemFS
+		clone   *image
 		full    func(name string) bool // files that cannot grow now; nil: all can
 	}
 }
@@ -30,8 +36,9 @@ type disk struct {
 // stateDir is where a server's state lies on its disk.
 const stateDir = "state"
 
-func newDisk(mem *vfs.MemFS, seed uint64, f *Faults) *disk {
-	d := &disk{mem: mem, faults: f}
+func newDisk(i image, seed uint64, f *Faults) *disk {
+	d := &disk{image: i, faults: f}
+	d.chunks.before = d.before
 	d.mu.rng = rand.New(rand.NewPCG(seed, 0x6469736b))
 	return d
 }
@@ -46,7 +53,7 @@ func emptyDisk(seed uint64, f *Faults) (*disk, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newDisk(mem, seed, f), errors.Join(root.Sync(), root.Close())
+	return newDisk(image{mem, newSparse()}, seed, f), errors.Join(root.Sync(), root.Close())
 }
 
 func (d *disk) fs() vfs.FS { return errorfs.Wrap(d.mem, errorfs.InjectorFunc(d.before)) }
@@ -101,19 +108,24 @@ var opNames = map[errorfs.OpKind]string{
 	errorfs.OpFileSyncTo: "sync", errorfs.OpFileFlush: "flush",
 }
 
-func (d *disk) cloneLocked(percent int) *vfs.MemFS {
-	return d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: d.mu.rng})
+func (d *disk) cloneLocked(percent int) *image {
+	i := &image{}
+	// The log may be newer than the chunks, never older: bytes are synced before the log names them.
+	i.chunks = d.chunks.freeze(percent, d.mu.rng, func() {
+		i.mem = d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: d.mu.rng})
+	})
+	return i
 }
 
-// clone is what a crash now would leave. An armed crash is disarmed; if it has struck, its image is the answer.
-func (d *disk) crash(percent int) *vfs.MemFS {
+// crash is what a crash now leaves. An armed crash is disarmed; if it has struck, its image is the answer.
+func (d *disk) crash(percent int) image {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.left = 0
 	if d.mu.clone == nil {
 		d.mu.clone = d.cloneLocked(percent)
 	}
-	return d.mu.clone
+	return *d.mu.clone
 }
 
 // arm makes the disk crash just before its n-th writing operation from now.
@@ -124,7 +136,7 @@ func (d *disk) arm(n, percent int, crashed func(at string)) {
 }
 
 // disarm calls an armed crash off, and returns its image if it has struck already.
-func (d *disk) disarm() *vfs.MemFS {
+func (d *disk) disarm() *image {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.mu.left = 0
