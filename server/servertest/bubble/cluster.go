@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/server/chunk"
@@ -259,15 +258,4 @@ func (c *cluster) client(name string) (*client.Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return client.Open(ctx, client.Config{Servers: addresses, Dial: c.net.dialer(name), Logger: c.logger})
-}
-
-// disks are the disks of servers that have stopped.
-func (c *cluster) disks() []*vfs.MemFS {
-	var ds []*vfs.MemFS
-	for _, n := range c.nodes {
-		n.mu.Lock()
-		ds = append(ds, n.mu.disk.mem)
-		n.mu.Unlock()
-	}
-	return ds
 }

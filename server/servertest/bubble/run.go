@@ -111,6 +111,9 @@ func (r *run) all() {
 	r.leave()
 	c.stop()
 	if !r.failed() {
+		if err := r.judge(); err != nil {
+			r.fail(err)
+		}
 		r.again(before)
 	}
 }
