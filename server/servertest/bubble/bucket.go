@@ -91,11 +91,24 @@ func (c *chaos) inject(s *memstore.Store) {
 	add("body cut", 30, one(external.OpGet), memstore.Fault{Cut: &cut})
 }
 
-// wire is one server's way to the bucket. It ends with the server's life; what is on its way then may still arrive.
+// wire is one server's way to the bucket. It ends with the server's life; with chaos.lateToo, what is on its way then may still arrive.
 type wire struct {
 	*memstore.Store
-	c   *chaos
-	cut atomic.Bool
+	c    *chaos
+	cut  atomic.Bool
+	life context.Context // ends when the server is cut off
+	end  context.CancelFunc
+}
+
+func newWire(s *memstore.Store, c *chaos) *wire {
+	w := &wire{Store: s, c: c}
+	w.life, w.end = context.WithCancel(context.Background())
+	return w
+}
+
+func (w *wire) sever() {
+	w.cut.Store(true)
+	w.end()
 }
 
 // Probe knows the answer.
@@ -126,7 +139,16 @@ func send[T any](w *wire, ctx context.Context, op external.Op, request func(cont
 			w.c.faults.Add("s3: late effect of a request given up")
 			time.Sleep(delay)
 		}
-		v, err := request(context.WithoutCancel(ctx))
+		ctx := ctx
+		if w.c.lateToo {
+			ctx = context.WithoutCancel(ctx)
+		} else {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(w.life, cancel)()
+		}
+		v, err := request(ctx)
 		got <- answer[T]{v, err}
 	})
 	var gaveUp <-chan time.Time

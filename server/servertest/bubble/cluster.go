@@ -117,7 +117,7 @@ func (n *node) up() error {
 	n.mu.lives++
 	n.mu.Unlock()
 	n.c.net.join(host(n.i))
-	l := &life{disk: d, wire: &wire{Store: n.c.bucket, c: n.c.chaos}, dead: make(chan struct{})}
+	l := &life{disk: d, wire: newWire(n.c.bucket, n.c.chaos), dead: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	srv, err := server.Open(ctx, n.conf, n.c.logger, server.On(n.platform(l)))
@@ -179,7 +179,7 @@ func (n *node) alive() *life {
 // cut makes everything the server does from now on invisible.
 func (n *node) cut(l *life) {
 	l.once.Do(func() {
-		l.wire.cut.Store(true)
+		l.wire.sever()
 		n.c.net.cut(host(n.i))
 		close(l.dead)
 	})
