@@ -3,8 +3,10 @@ package bubble
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +89,46 @@ func TestFlush_StagedAgainLeavesNothingOutstanding(t *testing.T) {
 		}
 		if n := outstanding(t, c); n != 0 {
 			t.Errorf("%d writes are outstanding that no flush will name", n)
+		}
+	})
+}
+
+// Two renames of the same name to the same place: the second finds the file at the new name, and must not take that for "nothing to do".
+func TestRename_OfTwoOfTheSameNameOneSucceeds(t *testing.T) {
+	scripted(t, 3, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		other, err := c.client("c1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := other.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		var dirs []objcache.Ino
+		for i := range 4 { // some two of them live in different groups
+			a, err := cl.Create(ctx, dir, fmt.Sprintf("d%d", i), objcache.NewNode{Mode: objcache.ModeDir | 0o755})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dirs = append(dirs, a.Ino)
+		}
+		for i := range 400 {
+			from, to := dirs[i%4], dirs[(i+1+i/4%3)%4]
+			if _, err := cl.Create(ctx, from, "a", objcache.NewNode{Mode: objcache.ModeRegular | 0o600}); err != nil {
+				t.Fatal(err)
+			}
+			var errs [2]error
+			var both sync.WaitGroup
+			both.Go(func() { errs[0] = cl.Rename(ctx, from, "a", to, "b", 0) })
+			both.Go(func() { errs[1] = other.Rename(ctx, from, "a", to, "b", 0) })
+			both.Wait()
+			if (errs[0] == nil) == (errs[1] == nil) {
+				t.Fatalf("round %d: %v and %v, one of two renames should succeed", i, errs[0], errs[1])
+			}
+			if err := cl.Unlink(ctx, to, "b"); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 }
