@@ -61,7 +61,7 @@ func describe(ops []porcupine.Operation) string {
 func prune(ops []porcupine.Operation) []porcupine.Operation {
 	return slices.DeleteFunc(slices.Clone(ops), func(o porcupine.Operation) bool {
 		in, out := o.Input.(input), o.Output.(output)
-		if !out.unknown || in.value == "" {
+		if !out.unknown || in.op != "write" || in.value == "" { // an append moves the next one
 			return false
 		}
 		return !slices.ContainsFunc(ops, func(r porcupine.Operation) bool {
