@@ -117,7 +117,7 @@ func (n *node) up() error {
 	n.mu.lives++
 	n.mu.Unlock()
 	n.c.net.join(host(n.i))
-	l := &life{disk: d, wire: newWire(n.c.bucket, n.c.chaos), dead: make(chan struct{})}
+	l := &life{disk: d, wire: newWire(n.c.bucket, n.c.chaos, n.c.logger.With("server", n.i)), dead: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	srv, err := server.Open(ctx, n.conf, n.c.logger, server.On(n.platform(l)))
@@ -139,6 +139,9 @@ func (n *node) revive(l *life) {
 	case <-l.dead:
 		return
 	case err := <-l.srv.Failed():
+		if l.wire.cut.Load() {
+			return // its listener, and that is as it should be
+		}
 		n.c.logger.Info("a server stops by itself", "server", n.i, "error", err)
 	}
 	n.c.faults.Add("server stopped by itself")
