@@ -35,7 +35,11 @@ func (a *admin) View(context.Context, *rpc.ViewRequest) (*rpc.ViewReply, error) 
 
 // Status tells what the server holds.
 func (a *admin) Status(ctx context.Context, _ *rpc.StatusRequest) (*rpc.StatusReply, error) {
-	s := a.s
+	return a.s.Status(ctx)
+}
+
+// Status tells what the server holds. It reads all its rows.
+func (s *Server) Status(ctx context.Context) (*rpc.StatusReply, error) {
 	v := s.View()
 	c, err := s.group.Count()
 	if err != nil {
@@ -62,22 +66,22 @@ func (a *admin) Status(ctx context.Context, _ *rpc.StatusRequest) (*rpc.StatusRe
 		b.mu.Unlock()
 		out.Buckets = append(out.Buckets, bs)
 	}
-	return out, a.problems(ctx, out)
+	return out, s.problems(ctx, out)
 }
 
 // namesAtMost is how long status looks for the paths of what it reports; after that it says inode numbers.
 const namesAtMost = time.Second
 
-func (a *admin) problems(ctx context.Context, out *rpc.StatusReply) error {
+func (s *Server) problems(ctx context.Context, out *rpc.StatusReply) error {
 	ctx, cancel := context.WithTimeout(ctx, namesAtMost)
 	defer cancel()
 	say := func(ino objcache.Ino, err error) {
-		out.Problems = append(out.Problems, &rpc.Problem{Path: a.s.fs.NameOf(ctx, ino), Error: err.Error()})
+		out.Problems = append(out.Problems, &rpc.Problem{Path: s.fs.NameOf(ctx, ino), Error: err.Error()})
 	}
-	for ino, err := range a.s.moves.Stuck() {
+	for ino, err := range s.moves.Stuck() {
 		say(ino, err)
 	}
-	damaged, err := a.s.group.Damaged()
+	damaged, err := s.group.Damaged()
 	for _, d := range damaged {
 		say(d.Chunk.Ino, d.Err)
 	}

@@ -138,6 +138,9 @@ func (s *Server) View() *ring.View { return s.view }
 // Address is where the server listens.
 func (s *Server) Address() string { return s.listen.Addr().String() }
 
+// Applied is the index of the last entry of the log that the group's rows hold.
+func (s *Server) Applied() uint64 { return s.group.Applied() }
+
 // Failed delivers the reason for which the server must stop: a disk that lies, a listener that broke.
 func (s *Server) Failed() <-chan error { return s.failed }
 

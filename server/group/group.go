@@ -113,6 +113,9 @@ var (
 
 func placeRow(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte("Lp"), id) }
 
+// PlaceBounds are the bounds of the rows that say where the bytes of extents lie: "Lp", then the extent's number, 8 bytes big endian.
+func PlaceBounds() (lower, upper []byte) { return []byte("Lp"), []byte("Lq") }
+
 // Open brings a group up from its rows and its log. It returns when the group leads and every transaction it had promised has its locks
 // back; in-doubt ones are settled in the background.
 func Open(ctx context.Context, cfg Config) (*Group, error) {
