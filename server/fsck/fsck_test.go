@@ -116,6 +116,12 @@ func (w *world) chunk(c *record.Chunk) objcache.GroupID {
 	return g
 }
 
+func (w *world) strayChunk(c *record.Chunk) {
+	w.t.Helper()
+	k := objcache.ChunkKey{Ino: 44}
+	w.put(w.cluster.View.OwnerOfChunk(k), meta.ChunkKey(k), c)
+}
+
 func (w *world) place(g objcache.GroupID, id byte) {
 	w.t.Helper()
 	lower, _ := group.PlaceBounds()
@@ -191,8 +197,14 @@ func TestCheck_EveryKindOfDamageIsNamed(t *testing.T) {
 			w.chunk(&record.Chunk{Extents: []*record.Extent{x}})
 		},
 		"place-without-extent": func(w *world) { w.place(1, extentID) },
-		"chunk-without-inode": func(w *world) {
-			w.put(w.cluster.View.OwnerOfChunk(objcache.ChunkKey{Ino: 44}), meta.ChunkKey(objcache.ChunkKey{Ino: 44}), &record.Chunk{})
+		"chunk-row-left":       func(w *world) { w.strayChunk(&record.Chunk{}) },
+		"chunk-without-inode":  func(w *world) { w.strayChunk(&record.Chunk{Extents: []*record.Extent{extent(0, 10)}}) },
+		"extent-twice": func(w *world) {
+			w.strayChunk(&record.Chunk{Extents: []*record.Extent{extent(0, 10)}})
+			w.put(w.cluster.View.OwnerOfChunk(objcache.ChunkKey{Ino: 44}), meta.ChunkKey(objcache.ChunkKey{Ino: 45}), &record.Chunk{Extents: []*record.Extent{extent(0, 10)}})
+		},
+		"group-unknown": func(w *world) {
+			w.cluster.Groups = append(w.cluster.Groups, fsck.Group{ID: 3, Rows: w.dbs[1]})
 		},
 		"chunk-newer-than-file": func(w *world) { w.chunk(&record.Chunk{Version: 4}) },
 		"chunk-dirty": func(w *world) {
