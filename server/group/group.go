@@ -64,7 +64,11 @@ type Config struct {
 	Logger *slog.Logger
 	// OpenLog starts the log with the group as its state machine. Called once, by Open.
 	OpenLog func(*Group) (Log, error)
-	// Grace is for how long after a start every inode counts as open, until sessions have told what they have open. Default 30 s.
+	// Fence tells a group of the end of a session; nil: this is the only group.
+	Fence func(ctx context.Context, to objcache.GroupID, r *rpc.EndSessionRequest) error
+	// Lease is how long a session lives without being heard of. Default 30 s.
+	Lease time.Duration
+	// Grace is for how long after a start every inode counts as open, until sessions have told what they have open. Default: Lease.
 	Grace time.Duration
 }
 
@@ -83,6 +87,8 @@ type Group struct {
 	staged      stage
 	opens       opens
 	once        once
+	fileLocks   fileLocks
+	sessions    sessions
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing
 	counter     atomic.Uint64 // of TxSeq
@@ -112,8 +118,11 @@ func placeRow(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte("L
 // Open brings a group up from its rows and its log. It returns when the group leads and every transaction it had promised has its locks
 // back; in-doubt ones are settled in the background.
 func Open(ctx context.Context, cfg Config) (*Group, error) {
+	if cfg.Lease == 0 {
+		cfg.Lease = 30 * time.Second
+	}
 	if cfg.Grace == 0 {
-		cfg.Grace = 30 * time.Second
+		cfg.Grace = cfg.Lease
 	}
 	ctx2, stop := context.WithCancel(context.Background())
 	work, ctx2 := errgroup.WithContext(ctx2)
@@ -127,6 +136,8 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	g.staged.init()
 	g.opens.init()
 	g.once.init()
+	g.fileLocks.init()
+	g.sessions.init()
 	if err := g.openState(); err != nil {
 		stop()
 		return nil, errors.Join(err, g.db.Close())
@@ -156,6 +167,9 @@ func (g *Group) openState() error {
 		}
 	case !errors.Is(err, pebble.ErrNotFound):
 		return fmt.Errorf("read applied index: %w", err)
+	}
+	if err := g.sessions.restoreEnded(g.db); err != nil {
+		return err
 	}
 	v, c, err = g.db.Get(incarnationRow)
 	switch {

@@ -28,6 +28,10 @@ import (
 //	G c txid24                          record.Decision
 //	G r client8 seq8                    record.Result
 //	G a                                 record.Allocation
+//	G l hash8 ino8                      record.FileLocks
+//	G s hash8 client8                   record.Session
+//	G e client8                         record.Ended
+//	G k client8                         record.Acknowledged
 //
 // Numbers are big endian. Rows of space 'L' are this replica's own (server/group).
 const (
