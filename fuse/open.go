@@ -41,6 +41,9 @@ func (fs *FS) open(ctx context.Context, ino objcache.Ino) (*content, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.Locked {
+		f.lockedOnce()
+	}
 	return f, nil
 }
 
@@ -128,6 +131,7 @@ func (fs *FS) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if h == nil {
 		return
 	}
+	fs.releasedBy(h, in.Fh)
 	if h.writable() {
 		h.f.mu.Lock()
 		h.f.mu.writers--

@@ -25,6 +25,9 @@ func (fs *FS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint
 	if err != nil {
 		return 0, status(err)
 	}
+	if err := h.usable(); err != nil {
+		return 0, status(err)
+	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		h.f.killPriv(ctx)
 	}
