@@ -146,6 +146,13 @@ func (f *content) setMtime(t time.Time) {
 	}
 }
 
+// nameless reports whether the file lives only because somebody has it open.
+func (f *content) nameless() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.attr.Nlink == 0
+}
+
 // lockedOnce notes that programs lock the file: it is read through this process from now on.
 func (f *content) lockedOnce() {
 	f.mu.Lock()

@@ -145,6 +145,19 @@ func (t *nodeTable) dropped(ids []uint64) {
 // stop ends the worker. It does not wait for a notification that the kernel holds back: unmounting ends that.
 func (v *invalidator) stop() { v.once.Do(func() { close(v.quit) }) }
 
+// all drops the pages of an inode, of whatever version. It does not wait.
+func (v *invalidator) all(ino objcache.Ino) {
+	t := v.fs.nodes
+	t.mu.Lock()
+	if in := t.byIno[ino]; in != nil {
+		for _, n := range in.nodes {
+			n.pages, n.hasPages = 0, true
+		}
+	}
+	t.mu.Unlock()
+	v.changed(ino, 1<<63)
+}
+
 // misplaced drops the pages and the size of a node whose kernel put an append elsewhere than the cluster did.
 func (v *invalidator) misplaced(n *node) {
 	v.fs.nodes.mu.Lock()

@@ -115,7 +115,7 @@ func (t *lockTable) lockedThrough(ino objcache.Ino, fh uint64) []lockKey {
 }
 
 // lost forgets every lock: their session has ended. The descriptions they were taken through are of no use any more.
-func (t *lockTable) lost() (descriptions int) {
+func (t *lockTable) lost() (descriptions int, files []objcache.Ino) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.epoch++
@@ -124,14 +124,15 @@ func (t *lockTable) lost() (descriptions int) {
 			h.lost.Store(true)
 			descriptions++
 		}
+		files = append(files, k.ino)
 		o.held = nil
 		clear(o.through)
 		t.reapLocked(k, o)
 	}
-	return descriptions
+	return descriptions, files
 }
 
-// closes notes that a close is taking locks of a file away; done that it has.
+// beginClose notes that a close is taking locks of a file away; done that it has.
 func (t *lockTable) beginClose(ino objcache.Ino) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

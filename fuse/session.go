@@ -11,7 +11,10 @@ import (
 // sessionLost is called when the servers have ended this mount's session, before it uses the next one. Locks are gone, and with them the descriptors
 // that held them. What was written and not committed is committed only if nobody has changed the file meanwhile.
 func (fs *FS) sessionLost() {
-	descriptions := fs.locks.lost()
+	descriptions, files := fs.locks.lost()
+	for _, ino := range files {
+		fs.inval.all(ino) // so that reads through them come here, to be refused
+	}
 	doubtful := 0
 	for _, f := range fs.contents.all() {
 		if f.doubt() {

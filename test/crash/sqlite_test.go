@@ -93,14 +93,14 @@ func (w *writer) run(ctx context.Context) error {
 		return err
 	}
 	defer func() { w.errs = append(w.errs, s.close()) }()
-	if _, err := s.do(".timeout 20000\npragma journal_mode=delete; pragma synchronous=full;"); err != nil {
+	if _, err := s.do(".log stderr\n.timeout 20000\npragma journal_mode=delete; pragma synchronous=full;"); err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
 		w.next++
-		// The last statement prints only after a commit; in between sqlite3 goes on after an error, so a transaction may have to be rolled back.
+		// sqlite3 goes on after an error: a transaction whose commit failed is rolled back before anybody looks whether it is there.
 		out, err := s.do(fmt.Sprintf(
-			"begin immediate; insert into t values('%[1]s', %[2]d, hex(randomblob(200))); update c set v = v + 1; commit;\nselect 'ok' from t where who='%[1]s' and n=%[2]d;\nrollback;",
+			"begin immediate; insert into t values('%[1]s', %[2]d, hex(randomblob(200))); update c set v = v + 1; commit;\nrollback;\nselect 'ok' from t where who='%[1]s' and n=%[2]d;",
 			w.name, w.next))
 		if err != nil {
 			return err
