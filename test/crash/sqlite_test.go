@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -84,6 +85,7 @@ type writer struct {
 	next  int
 	acked []int
 	errs  []string
+	said  []string // when, and what the counter was then
 }
 
 // run works until ctx ends, or its mount dies.
@@ -100,13 +102,14 @@ func (w *writer) run(ctx context.Context) error {
 		w.next++
 		// sqlite3 goes on after an error: a transaction whose commit failed is rolled back before anybody looks whether it is there.
 		out, err := s.do(fmt.Sprintf(
-			"begin immediate; insert into t values('%[1]s', %[2]d, hex(randomblob(200))); update c set v = v + 1; commit;\nrollback;\nselect 'ok' from t where who='%[1]s' and n=%[2]d;",
+			"begin immediate; insert into t values('%[1]s', %[2]d, hex(randomblob(200))); update c set v = v + 1; commit;\nrollback;\nselect 'ok', v from t, c where who='%[1]s' and n=%[2]d;",
 			w.name, w.next))
 		if err != nil {
 			return err
 		}
-		if len(out) == 1 && out[0] == "ok" {
+		if len(out) == 1 && strings.HasPrefix(out[0], "ok|") {
 			w.acked = append(w.acked, w.next)
+			w.said = append(w.said, time.Now().Format("05.000 ")+w.name+" "+out[0])
 		}
 	}
 	return nil
@@ -186,6 +189,7 @@ func TestSqlite_TwoMountsAndKills(t *testing.T) {
 			select {
 			case <-died:
 			default:
+				m.log = append(m.log, time.Now().Format("05.000 ")+"kill mount")
 				killMount(t, c, second)
 				close(died)
 				continue
@@ -197,7 +201,7 @@ func TestSqlite_TwoMountsAndKills(t *testing.T) {
 	}
 	cancel()
 	wg.Wait()
-	t.Logf("seed %d, kills %v", seed, m.log)
+	t.Logf("seed %d, kills %q", seed, m.log)
 	for i, w := range ws {
 		if errs[i] != nil && strings.HasPrefix(w.db, c.mnt()) {
 			t.Errorf("%s: %v; %v", w.name, errs[i], w.errs)
@@ -210,6 +214,16 @@ func TestSqlite_TwoMountsAndKills(t *testing.T) {
 			}
 		}
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			var all []string
+			for _, w := range ws {
+				all = append(all, w.said...)
+			}
+			slices.Sort(all)
+			t.Logf("acknowledged: %q", all)
+		}
+	})
 	checkDatabase(t, db(c.mnt()), ws)
 	if _, err := os.Stat(second); err != nil { // its process is gone: another one, with the same cache, sees the same
 		_ = unix.Unmount(second, unix.MNT_DETACH)
