@@ -146,6 +146,13 @@ func (f *content) setMtime(t time.Time) {
 	}
 }
 
+// version is that of the committed bytes this mount serves.
+func (f *content) version() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.c.Version()
+}
+
 // nameless reports whether the file lives only because somebody has it open.
 func (f *content) nameless() bool {
 	f.mu.Lock()

@@ -131,6 +131,22 @@ func (t *nodeTable) stalePagesNow(ino objcache.Ino, version uint64) (stale, fres
 	return stale, fresh
 }
 
+// wrotePast notes a write through n: pages of other nodes of the file do not have it. true: there are some, and they are to be dropped.
+func (t *nodeTable) wrotePast(n *node) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	past := false
+	for _, o := range n.in.nodes {
+		if o != n && o.hasPages {
+			o.pages, past = noVersion, true
+		}
+	}
+	return past
+}
+
+// noVersion is of pages that are of no version: something is missing in them.
+const noVersion = 1<<64 - 1
+
 // dropped notes that the kernel has dropped the pages of nodes.
 func (t *nodeTable) dropped(ids []uint64) {
 	t.mu.Lock()

@@ -46,7 +46,9 @@ func (a *admin) Status(context.Context, *rpc.StatusRequest) (*rpc.StatusReply, e
 		CachedBytes: uint64(u.Clean), DirtyBytes: uint64(u.Dirty + u.Staged), OutstandingWrites: writes, OutstandingBytes: uint64(outstanding),
 		Uploads: uint64(s.moves.Uploads()), CapacityBytes: uint64(u.Capacity), Ready: s.ready, Version: version(),
 	}
-	out.FileLocks, out.LockWaiters = s.group.FileLockCounts()
+	if out.FileLocks, out.LockWaiters, err = s.group.FileLockCounts(); err != nil {
+		return nil, err
+	}
 	out.Sessions = uint64(s.group.SessionCount())
 	for _, name := range s.buckets.names() {
 		b := s.buckets.byName[name]

@@ -359,3 +359,38 @@ func TestSession_WritesOfALostOneAreCommittedOnlyIfNobodyWroteSince(t *testing.T
 		})
 	}
 }
+
+// TestLocks_ShowWhatWasWrittenPastThePagesOfTheSameMount: two nodes of one file, one with pages, the other beside the backing file of a reader. sqlite on one
+// mount lost updates so.
+func TestLocks_ShowWhatWasWrittenPastThePagesOfTheSameMount(t *testing.T) {
+	c := fusetest.New()
+	m := mountOn(t, c)
+	must(t, os.WriteFile(m.path("f"), make([]byte, 8192), 0o644))
+	reader, err := os.Open(m.path("f"))
+	must(t, err)
+	paged, err := os.OpenFile(m.path("f"), os.O_RDWR, 0)
+	must(t, err)
+	beside, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", reader.Fd()), os.O_WRONLY, 0)
+	must(t, err)
+	var got [1]byte
+	for i := range byte(20) {
+		wantErrno(t, "lock", fcntlLock(beside, waitOFD, unix.F_WRLCK, 0, 0), 0)
+		_, err := beside.WriteAt([]byte{i + 1}, 4096)
+		must(t, err)
+		wantErrno(t, "unlock", fcntlLock(beside, waitOFD, unix.F_UNLCK, 0, 0), 0)
+		wantErrno(t, "lock", fcntlLock(paged, waitOFD, unix.F_WRLCK, 0, 0), 0)
+		_, err = paged.ReadAt(got[:], 4096)
+		must(t, err)
+		if got[0] != i+1 {
+			t.Fatalf("%d instead of %d", got[0], i+1)
+		}
+		wantErrno(t, "unlock", fcntlLock(paged, waitOFD, unix.F_UNLCK, 0, 0), 0)
+	}
+	_, err = beside.WriteAt([]byte{99}, 4096) // without a lock a moment later
+	must(t, err)
+	within(t, 5*time.Second, "the pages are dropped", func() bool {
+		_, err := paged.ReadAt(got[:], 4096)
+		return err == nil && got[0] == 99
+	})
+	must(t, errors.Join(paged.Close(), beside.Close(), reader.Close()))
+}

@@ -14,66 +14,56 @@ import (
 	"github.com/objcache/objcache/server/txn"
 )
 
-// fileLocks is the leader's copy of the rows with file locks, and who waits. Rows change first.
+// fileLocks is who waits for file locks; the locks themselves are in rows.
 type fileLocks struct {
+	db meta.Reader
 	mu struct {
 		sync.Mutex
-		held    map[objcache.Ino]meta.FileLocks
 		waiting map[objcache.Ino][]*waiter // first come first
-		count   uint64                     // of locks
 	}
 }
 
-func (f *fileLocks) init() {
-	f.mu.held = map[objcache.Ino]meta.FileLocks{}
+func (f *fileLocks) init(db meta.Reader) {
+	f.db = db
 	f.mu.waiting = map[objcache.Ino][]*waiter{}
 }
 
-// restore learns of the locks in rows at a start.
-func (f *fileLocks) restore(r meta.Reader) error {
+// held reads the locks of one space of a file.
+func (f *fileLocks) held(ino objcache.Ino, flock bool) (filelock.Table, error) {
+	all, err := meta.ReadFileLocks(f.db, ino)
+	return *all.Space(flock), err
+}
+
+// FileLocked reports whether somebody has a lock on a file.
+func (g *Group) FileLocked(ino objcache.Ino) (bool, error) {
+	all, err := meta.ReadFileLocks(g.db, ino)
+	return !all.Empty(), err
+}
+
+// eachFileLocks calls f with the locks of every file that has some.
+func (g *Group) eachFileLocks(f func(ino objcache.Ino, all meta.FileLocks)) error {
 	lo, hi := meta.FileLocksBounds()
-	return meta.Scan(r, lo, hi, func(k, v []byte) (bool, error) {
-		if ino, ok := meta.ParseFileLocksKey(k); ok {
-			all, err := meta.DecodeFileLocks(v)
-			if err != nil {
-				return false, objcache.Errorf(objcache.Corrupt, "locks of inode %d: %w", ino, err)
-			}
-			f.note(ino, all)
+	return meta.Scan(g.db, lo, hi, func(k, v []byte) (bool, error) {
+		ino, ok := meta.ParseFileLocksKey(k)
+		all, err := meta.DecodeFileLocks(v)
+		if !ok || err != nil {
+			return false, objcache.Errorf(objcache.Corrupt, "locks of inode %d: %w", ino, err)
 		}
+		f(ino, all)
 		return true, nil
 	})
 }
 
-// note keeps what the rows now say of a file, and wakes whom that helps.
-func (f *fileLocks) note(ino objcache.Ino, now meta.FileLocks) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	old := f.mu.held[ino]
-	f.mu.count += uint64(len(now.Posix)+len(now.Flock)) - uint64(len(old.Posix)+len(old.Flock))
-	f.mu.held[ino] = now
-	if now.Empty() {
-		delete(f.mu.held, ino)
-	}
-	f.wakeLocked(ino)
-}
-
-// FileLocked reports whether somebody has a lock on a file.
-func (g *Group) FileLocked(ino objcache.Ino) bool {
-	g.fileLocks.mu.Lock()
-	defer g.fileLocks.mu.Unlock()
-	_, ok := g.fileLocks.mu.held[ino]
-	return ok
-}
-
 // FileLockCounts returns how many locks the group holds for clients, and how many wait for one.
-func (g *Group) FileLockCounts() (held, waiting uint64) {
+func (g *Group) FileLockCounts() (held, waiting uint64, err error) {
+	err = g.eachFileLocks(func(_ objcache.Ino, all meta.FileLocks) { held += uint64(len(all.Posix) + len(all.Flock)) })
 	f := &g.fileLocks
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, ws := range f.mu.waiting {
 		waiting += uint64(len(ws))
 	}
-	return f.mu.count, waiting
+	return held, waiting, err
 }
 
 // Lock carries out a request about file locks of an inode of this group. Of its kinds only AWAIT takes time, and holds nothing meanwhile.
@@ -87,7 +77,7 @@ func (g *Group) Lock(ctx context.Context, h *rpc.Header, r *rpc.LockRequest, att
 		g.fileLocks.leave(objcache.Ino(r.GetIno()), l.Owner.Session, r.GetTicket())
 		return g.setLock(ctx, h, r, l, true, nil)
 	case rpc.LockRequest_TEST:
-		return g.testLock(r, l), nil
+		return g.testLock(r, l)
 	case rpc.LockRequest_AWAIT:
 		err := g.fileLocks.await(ctx, objcache.Ino(r.GetIno()), l.Owner.Session, r.GetTicket())
 		return lockReply(nil, nil), err
@@ -128,43 +118,35 @@ func (g *Group) setLock(
 	ctx context.Context, h *rpc.Header, r *rpc.LockRequest, l filelock.Lock, unlock bool, reply func(meta.Reader) (*rpc.Reply, error),
 ) (*rpc.Reply, error) {
 	step := &rpc.Step{Step: &rpc.Step_SetLock{SetLock: &rpc.SetLock{Ino: r.GetIno(), Flock: r.GetFlock(), Unlock: unlock, Lock: wireLock(l)}}}
-	return g.Transact(ctx, Tx{Header: h, Steps: []*rpc.Step{step}, Reply: reply, Then: func() { g.noteFileLocks(objcache.Ino(r.GetIno())) }})
+	return g.Transact(ctx, Tx{Header: h, Steps: []*rpc.Step{step}, Reply: reply, Then: func() { g.fileLocks.wake(objcache.Ino(r.GetIno())) }})
 }
 
-// noteFileLocks makes the copy follow the rows; the caller holds their lock.
-func (g *Group) noteFileLocks(ino objcache.Ino) {
-	now, err := meta.ReadFileLocks(g.db, ino)
+func (g *Group) testLock(r *rpc.LockRequest, l filelock.Lock) (*rpc.Reply, error) {
+	t, err := g.fileLocks.held(objcache.Ino(r.GetIno()), r.GetFlock())
 	if err != nil {
-		g.logger.Error("locks not read", "ino", ino, "error", err) // waiters poll and find out
-		return
+		return nil, err
 	}
-	g.fileLocks.note(ino, now)
-}
-
-func (g *Group) testLock(r *rpc.LockRequest, l filelock.Lock) *rpc.Reply {
-	f := &g.fileLocks
-	f.mu.Lock()
-	all := f.mu.held[objcache.Ino(r.GetIno())]
-	f.mu.Unlock()
-	by, busy := all.Space(r.GetFlock()).Conflict(l)
-	if !busy {
-		return lockReply(nil, nil)
+	if by, busy := t.Conflict(l); busy {
+		return lockReply(nil, wireLock(by)), nil
 	}
-	return lockReply(nil, wireLock(by))
+	return lockReply(nil, nil), nil
 }
 
 // releaseFileLocks takes every lock from a session that has ended.
 func (g *Group) releaseFileLocks(ctx context.Context, c objcache.ClientID) error {
 	f := &g.fileLocks
 	f.mu.Lock()
-	var inos []objcache.Ino
-	for ino, all := range f.mu.held {
-		if slices.ContainsFunc(append(slices.Clone(all.Posix), all.Flock...), func(l filelock.Lock) bool { return l.Owner.Session == uint64(c) }) {
-			inos = append(inos, ino)
-		}
-	}
 	f.dropWaitersLocked(uint64(c))
 	f.mu.Unlock()
+	var inos []objcache.Ino
+	err := g.eachFileLocks(func(ino objcache.Ino, all meta.FileLocks) {
+		if slices.ContainsFunc(append(all.Posix, all.Flock...), func(l filelock.Lock) bool { return l.Owner.Session == uint64(c) }) {
+			inos = append(inos, ino)
+		}
+	})
+	if err != nil {
+		return err
+	}
 	slices.Sort(inos)
 	for _, ino := range inos {
 		if err := g.releaseFileLocksOf(ctx, c, ino); err != nil {
@@ -192,6 +174,6 @@ func (g *Group) releaseFileLocksOf(ctx context.Context, c objcache.ClientID, ino
 	if err := g.propose(&record.Entry{Kind: record.Entry_EFFECTS, EvalTerm: term, Rows: []*record.Row{row}}); err != nil {
 		return err
 	}
-	g.noteFileLocks(ino)
+	g.fileLocks.wake(ino)
 	return nil
 }

@@ -136,7 +136,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	g.staged.init()
 	g.opens.init()
 	g.once.init()
-	g.fileLocks.init()
+	g.fileLocks.init(g.db)
 	g.sessions.init()
 	if err := g.openState(); err != nil {
 		stop()

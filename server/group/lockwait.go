@@ -44,10 +44,11 @@ func (f *fileLocks) enter(ino objcache.Ino, flock bool, l filelock.Lock, ticket 
 		}
 		w.seen = now
 	}
-	if !f.mayTryLocked(ino, w, now) {
+	may, err := f.mayTryLocked(ino, w, now)
+	if err == nil && !may {
 		return objcache.Errorf(objcache.Busy, "bytes %d to %d of inode %d", l.Start, l.End, ino)
 	}
-	return nil
+	return err
 }
 
 func (f *fileLocks) findLocked(ino objcache.Ino, session, ticket uint64) *waiter {
@@ -60,31 +61,40 @@ func (f *fileLocks) findLocked(ino objcache.Ino, session, ticket uint64) *waiter
 }
 
 // mayTryLocked reports whether nothing held is in w's way, and nobody before it in the queue who wants the same; except one who waits for w itself.
-func (f *fileLocks) mayTryLocked(ino objcache.Ino, w *waiter, now time.Time) bool {
-	all := f.mu.held[ino]
-	held := *all.Space(w.flock)
+func (f *fileLocks) mayTryLocked(ino objcache.Ino, w *waiter, now time.Time) (bool, error) {
+	held, err := f.held(ino, w.flock)
+	if err != nil {
+		return false, err
+	}
 	if _, busy := held.Conflict(w.lock); busy {
-		return false
+		return false, nil
 	}
 	if w.ticket == 0 || now.Sub(w.since) > patience {
-		return true
+		return true, nil
 	}
 	mine := held.Of(w.lock.Owner)
 	for _, o := range f.mu.waiting[ino] {
 		if o == w {
-			return true
+			break
 		}
 		if o.flock != w.flock || o.away(now) || !o.lock.Against(w.lock) {
 			continue
 		}
 		if _, forMe := mine.Conflict(o.lock); !forMe {
-			return false
+			return false, nil
 		}
 	}
-	return true
+	return true, nil
 }
 
-// wakeLocked tells everybody who may try now.
+// wake tells everybody who may try now that a file's locks have changed.
+func (f *fileLocks) wake(ino objcache.Ino) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wakeLocked(ino)
+}
+
+// wakeLocked is wake. Whom it cannot ask about tries, and is told the error.
 func (f *fileLocks) wakeLocked(ino objcache.Ino) {
 	now := time.Now()
 	f.mu.waiting[ino] = slices.DeleteFunc(f.mu.waiting[ino], func(w *waiter) bool { return w.away(now) })
@@ -92,7 +102,7 @@ func (f *fileLocks) wakeLocked(ino objcache.Ino) {
 		delete(f.mu.waiting, ino)
 	}
 	for _, w := range f.mu.waiting[ino] {
-		if f.mayTryLocked(ino, w, now) {
+		if may, err := f.mayTryLocked(ino, w, now); may || err != nil {
 			select {
 			case w.ready <- struct{}{}:
 			default:
@@ -105,15 +115,19 @@ func (f *fileLocks) wakeLocked(ino objcache.Ino) {
 func (f *fileLocks) await(ctx context.Context, ino objcache.Ino, session, ticket uint64) error {
 	f.mu.Lock()
 	w := f.findLocked(ino, session, ticket)
-	if w == nil || f.mayTryLocked(ino, w, time.Now()) {
+	if w == nil {
 		f.mu.Unlock()
 		return nil
+	}
+	may, err := f.mayTryLocked(ino, w, time.Now())
+	if may || err != nil {
+		f.mu.Unlock()
+		return err
 	}
 	w.asking++
 	f.mu.Unlock()
 	t := time.NewTimer(awaitMax)
 	defer t.Stop()
-	var err error
 	select {
 	case <-w.ready:
 	case <-t.C:

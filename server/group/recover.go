@@ -34,9 +34,6 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.once.restore(g.db); err != nil {
 		return err
 	}
-	if err := g.fileLocks.restore(g.db); err != nil {
-		return err
-	}
 	if err := g.restoreSessions(); err != nil {
 		return err
 	}

@@ -267,8 +267,10 @@ func TestFileLocks_SurviveARestart(t *testing.T) {
 	if _, err := w.lock(1, 8, 1, a, false, 0); !errors.Is(err, objcache.Busy) {
 		t.Errorf("after a restart: %v", err)
 	}
-	if held, _ := w.group(1).FileLockCounts(); held != 1 || !w.group(1).FileLocked(objcache.Ino(a)) {
-		t.Errorf("%d locks", held)
+	held, _, err := w.group(1).FileLockCounts()
+	locked, lerr := w.group(1).FileLocked(objcache.Ino(a))
+	if held != 1 || !locked || errors.Join(err, lerr) != nil {
+		t.Errorf("%d locks, %v %v", held, err, lerr)
 	}
 	if _, err := w.ask(1, 7, 3, &rpc.LockRequest{Ino: a, Verb: rpc.LockRequest_UNLOCK, Lock: &rpc.FileLock{Owner: 1, End: filelock.EOF}}); err != nil {
 		t.Fatal(err)
@@ -337,7 +339,7 @@ func TestFileLocks_QueueIsFairAndForgetsWhoGoesAway(t *testing.T) {
 	if err := try(3, false, 6); err != nil {
 		t.Errorf("after the writers: %v", err)
 	}
-	if _, waiting := w.group(1).FileLockCounts(); waiting != 0 {
+	if _, waiting, err := w.group(1).FileLockCounts(); waiting != 0 || err != nil {
 		t.Errorf("%d wait", waiting)
 	}
 }

@@ -29,8 +29,8 @@ func (f *FS) Open(ctx context.Context, h *rpc.Header, r *rpc.OpenRequest) (*rpc.
 		return nil, err
 	}
 	reply := attrReply(in)
-	reply.GetAttr().Locked = f.Group.FileLocked(objcache.Ino(r.GetIno()))
-	return reply, nil
+	reply.GetAttr().Locked, err = f.Group.FileLocked(objcache.Ino(r.GetIno()))
+	return reply, err
 }
 
 // revalidate asks the directory of a clean file for a fresh look at external storage, if the TTL wants one.

@@ -1,3 +1,5 @@
+//go:build integration
+
 package servertest
 
 import (
@@ -15,9 +17,18 @@ import (
 	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/ring"
+	"github.com/objcache/objcache/test/s3server"
 )
 
 const testLease = 1500 * time.Millisecond
+
+func buckets(t *testing.T) []server.Bucket {
+	t.Helper()
+	gw := s3server.Versitygw(t, "bucket")
+	return []server.Bucket{{
+		DirName: "data", BucketName: gw.S3.Bucket, Endpoint: gw.S3.Endpoint, AccessKey: gw.S3.AccessKey, SecretKey: gw.S3.SecretKey, Region: gw.S3.Region,
+	}}
+}
 
 func shortLease(c *server.Config) { c.SessionLease = server.Duration(testLease) }
 
@@ -205,7 +216,6 @@ func checkHistory(t *testing.T, all []held) {
 	}
 }
 
-// TestSession_ASilentMountComesBackToAnotherOne stops the renewals of nobody, but lets the servers forget: the client goes on under a new session.
 func TestSession_CloseLeavesNoLocksAndNoResults(t *testing.T) {
 	gw := buckets(t)
 	cl := Start(t, Config{Servers: 3, Buckets: gw, Change: shortLease})

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/objcache/objcache/fuse"
+	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/test/wait"
 )
 
@@ -75,7 +76,7 @@ func TestLocks_FlockAndFcntlHoldAcrossMounts(t *testing.T) {
 
 // TestLocks_SqliteOnTwoMountsLosesNoUpdate has programs raise one counter, each with the database open all the time.
 func TestLocks_SqliteOnTwoMountsLosesNoUpdate(t *testing.T) {
-	m := newMounted(t, "auto")
+	m := newMounted(t, "auto", func(c *server.Config) { c.FlushInterval = server.Duration(300 * time.Millisecond) }) // it is persisted meanwhile
 	dirs := []string{m.dir, filepath.Join(m.mount("auto", fuse.CloseToOpen), "data")}
 	sqlite := func(dir, sql string) string {
 		cmd := exec.CommandContext(t.Context(), "sqlite3", "-batch", filepath.Join(dir, "db"))
