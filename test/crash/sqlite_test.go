@@ -190,7 +190,9 @@ func TestSqlite_TwoMountsAndKills(t *testing.T) {
 			case <-died:
 			default:
 				m.log = append(m.log, time.Now().Format("05.000 ")+"kill mount")
-				killMount(t, c, second)
+				if err := syscall.Kill(mountPID(t, c, second), syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
 				close(died)
 				continue
 			}
@@ -235,7 +237,7 @@ func TestSqlite_TwoMountsAndKills(t *testing.T) {
 	}
 }
 
-func killMount(t *testing.T, c *cluster, mountpoint string) {
+func mountPID(t *testing.T, c *cluster, mountpoint string) int {
 	t.Helper()
 	st, err := c.status()
 	if err != nil {
@@ -243,11 +245,9 @@ func killMount(t *testing.T, c *cluster, mountpoint string) {
 	}
 	for _, m := range st.Mounts {
 		if m.Mountpoint == mountpoint && m.PID > 0 {
-			if err := syscall.Kill(m.PID, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			return
+			return m.PID
 		}
 	}
 	t.Fatalf("no process of %s in %+v", mountpoint, st.Mounts)
+	return 0
 }
