@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,7 +44,7 @@ func TestLocks_FlockAndFcntlHoldAcrossMounts(t *testing.T) {
 		{a, unix.F_WRLCK, 0, 10, nil}, {b, unix.F_RDLCK, 5, 1, unix.EAGAIN}, {b, unix.F_WRLCK, 10, 0, nil}, {a, unix.F_WRLCK, 1 << 40, 1, unix.EAGAIN},
 		{a, unix.F_RDLCK, 0, 10, nil}, {b, unix.F_RDLCK, 0, 10, nil}, {a, unix.F_WRLCK, 0, 1, unix.EAGAIN}, {b, unix.F_UNLCK, 0, 0, nil}, {a, unix.F_WRLCK, 0, 0, nil},
 	} {
-		if err := lock(step.f, step.typ, step.start, step.n); err != step.want {
+		if err := lock(step.f, step.typ, step.start, step.n); !errors.Is(err, step.want) {
 			t.Errorf("%+v: %v", step, err)
 		}
 	}
