@@ -167,6 +167,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.measureSessions()
 	return s.openRooms(ctx)
 }
 
