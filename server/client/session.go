@@ -132,13 +132,22 @@ func (c *Client) tellOwner(ctx context.Context, s *session, verb rpc.SessionRequ
 	return time.Duration(r.GetSession().GetLease()), err
 }
 
+// openWithin is how long one ClientId's owner has to answer, before another one's is asked.
+const openWithin = 2 * time.Second
+
 // begin opens a session, the first or the next.
 func (c *Client) begin(ctx context.Context) error {
 	for {
 		s := &session{id: objcache.ClientID(rand.Uint64() | 1)}
 		s.seqs.init()
 		sent := time.Now()
-		lease, err := c.tellOwner(ctx, s, rpc.SessionRequest_OPEN)
+		bounded, cancel := context.WithTimeout(ctx, openWithin)
+		lease, err := c.tellOwner(bounded, s, rpc.SessionRequest_OPEN)
+		late := bounded.Err() != nil
+		cancel()
+		if late && err != nil && ctx.Err() == nil {
+			continue // if it was opened after all, its lease ends it
+		}
 		if err != nil {
 			return err
 		}
