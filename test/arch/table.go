@@ -28,6 +28,7 @@ const Top = 8
 // Table is the house, from the ground up.
 var Table = []Room{
 	{Path: vocabulary, Floor: 1},
+	{Path: "filelock", Floor: 1},
 	{Path: "api/v1alpha1", Floor: 1},
 	{Path: "api/rpc", Floor: 1},
 
@@ -59,7 +60,7 @@ var Table = []Room{
 	{Path: "cmd/objcache-operator", Floor: Top},
 
 	{Path: "fuse/cache"},
-	{Path: "fuse", May: []string{"fuse/cache"}},
+	{Path: "fuse", May: []string{"fuse/cache", "filelock"}},
 	{Path: "fuse/mounter", May: []string{"fuse", "fuse/cache"}},
 	{Path: "csi", May: []string{"api/rpc"}},
 	{Path: "controllers", May: []string{"api/v1alpha1"}},
