@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // Flush is called once for every close(2) of a writable descriptor, its duplicates included: what was written is committed, or the close fails.
@@ -57,11 +58,13 @@ func (f *content) flushLocked(ctx context.Context) error {
 	if !p.Due() {
 		return nil
 	}
+	failpoint.Hit(failpoint.MountFlushBefore)
 	a, err := f.fs.backend.Flush(ctx, Flush{Ino: f.ino, Dirty: p.Dirty, Staged: p.Staged, Src: c.Raw(), Size: p.Size, Mtime: p.Mtime, Ctime: p.Changed})
 	if err != nil {
 		f.fs.count.flushErrors.Add(1)
 		return err
 	}
+	failpoint.Hit(failpoint.MountFlushAfter)
 	f.fs.count.flushes.Add(1)
 	f.mu.Lock()
 	f.mu.stream = stream{}
@@ -73,6 +76,7 @@ func (f *content) flushLocked(ctx context.Context) error {
 		return f.replaceLocked(a)
 	}
 	c.Commit(a.Version, a.Size)
+	failpoint.Hit(failpoint.MountFlushNoted)
 	f.fs.nodes.committed(f.ino, from, a.Version)
 	f.setAttr(a)
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // admin answers operators.
@@ -89,6 +90,7 @@ func (s *Server) serveMetrics(life context.Context) error {
 			s.logger.Debug("health answer not sent", "error", err)
 		}
 	})
+	failpoint.Handle(mux)
 	if s.cfg.Pprof {
 		HandleProfiles(mux)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/group"
@@ -91,6 +92,7 @@ func (s *Server) open(ctx, life context.Context) (err error) {
 	if err := s.openGroup(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StartServing)
 	if err := s.serve(life); err != nil {
 		return err
 	}
@@ -168,6 +170,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StartRows)
 	s.group, err = group.Open(ctx, group.Config{
 		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
 		OpenLog: func(g *group.Group) (group.Log, error) {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -70,6 +71,7 @@ func (g *Group) retain() error {
 	if err := g.cfg.Bytes.Started(); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.ChunkStarted)
 	g.live.Store(true)
 	g.cfg.Bytes.OnShort(g.Flush)
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
@@ -68,6 +69,7 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	if err := t.transact(ctx, claim); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.TrashClaimed)
 	if err := t.keepParent(ctx, b, p); err != nil {
 		return err
 	}
@@ -80,7 +82,10 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 			return err
 		}
 	}
-	return t.trashGone(ctx, in, b)
+	failpoint.Hit(failpoint.TrashBefore)
+	err = t.trashGone(ctx, in, b)
+	failpoint.Hit(failpoint.TrashSettled)
+	return err
 }
 
 // stands reports whether a file's own object of a name stands where another's did.
