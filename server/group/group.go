@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/objcache/objcache"
-	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/ring"
 	"github.com/objcache/objcache/server/txn"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -40,9 +41,11 @@ func (g *Group) prepare(ctx context.Context, r *rpc.PrepareRequest) error {
 			return objcache.Errorf(objcache.NotOwner, "step of group %d at group %d", o, g.id)
 		}
 	}
+	failpoint.Hit(failpoint.PrepareReceived)
 	if err := g.syncStaged(ctx, r.GetSteps()); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.PrepareSynced)
 	age := txn.Age{Start: r.GetStart(), Client: id.Client, Seq: id.Seq}
 	held, err := g.locks.Acquire(ctx, meta.Keys(r.GetSteps()), age, true)
 	if err != nil {
@@ -93,6 +96,7 @@ func (g *Group) promise(r *rpc.PrepareRequest, id objcache.TxID, held *txn.Held)
 		Kind: record.Entry_PREPARE, EvalTerm: term, Tx: recordTx(id),
 		Rows: []*record.Row{{Key: meta.PreparedKey(recordTx(id)), Value: v}},
 	})
+	failpoint.Hit(failpoint.PrepareLogged)
 	unknown := err != nil && objcache.KindOf(err) == objcache.Unavailable
 	g.mu.Lock()
 	pr.deciding = false
@@ -132,6 +136,7 @@ func (g *Group) decide(id objcache.TxID, commit bool) error {
 	if p == nil {
 		return nil // decided before, or never promised
 	}
+	failpoint.Hit(failpoint.DecideReceived)
 	kind := record.Entry_ABORT
 	if commit {
 		kind = record.Entry_COMMIT
@@ -149,6 +154,7 @@ func (g *Group) decide(id objcache.TxID, commit bool) error {
 		g.mu.Unlock()
 		return err
 	}
+	failpoint.Hit(failpoint.DecideLogged)
 	g.mu.Lock()
 	delete(g.mu.prepared, id)
 	g.mu.Unlock()
@@ -190,12 +196,14 @@ func (g *Group) settleInDoubt(ctx context.Context) error {
 func (g *Group) settle(ctx context.Context, id objcache.TxID, p *prepared) {
 	ctx, cancel := context.WithTimeout(ctx, tellMax)
 	defer cancel()
+	failpoint.Hit(failpoint.QueryAsking)
 	r, err := g.cfg.Peers.Query(ctx, p.coordinator, &rpc.QueryRequest{
 		Group: uint32(p.coordinator), Incarnation: p.incarnation, Client: uint64(id.Client), Seq: uint64(id.Seq), TxSeq: id.TxSeq,
 	})
 	if err != nil {
 		return // asked again at the next tick
 	}
+	failpoint.Hit(failpoint.QueryAnswered)
 	switch r.GetOutcome() {
 	case rpc.QueryReply_COMMITTED:
 		err = g.decide(id, true)

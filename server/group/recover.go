@@ -23,6 +23,7 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.log.WaitLeader(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.RecoverBegun)
 	replayed, err := meta.Get(g.db, meta.AllocationKey(), &record.Allocation{}) // the first thing a group ever logs
 	if err != nil {
 		return err
@@ -38,6 +39,7 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.restorePromises(); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.RecoverPromises)
 	if err := g.numbers.open(g); err != nil {
 		return err
 	}

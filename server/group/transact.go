@@ -9,6 +9,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -180,6 +181,7 @@ func (c *coordination) prepare(ctx context.Context, to objcache.GroupID) {
 	if err == nil {
 		err = r.GetFailure().Err()
 	}
+	failpoint.Hit(failpoint.PrepareSent)
 	c.votes <- txn.Event{Kind: txn.Voted, Group: to, Err: err}
 }
 
@@ -202,6 +204,7 @@ func (c *coordination) append(groups []objcache.GroupID) error {
 		if err != nil {
 			return fmt.Errorf("encode decision: %w", err)
 		}
+		failpoint.Hit(failpoint.CommitBefore)
 		en.Kind = record.Entry_COMMIT
 		en.Rows = append(en.Rows, &record.Row{Key: meta.DecisionKey(recordTx(c.id)), Value: v})
 	}
@@ -216,6 +219,10 @@ func (c *coordination) append(groups []objcache.GroupID) error {
 	if err := c.g.propose(en); err != nil {
 		return err
 	}
+	if len(groups) > 0 {
+		failpoint.Hit(failpoint.CommitLogged)
+	}
+	failpoint.Hit(failpoint.ResultLogged)
 	c.g.once.logged(c.tx.Header, acknowledged)
 	return nil
 }

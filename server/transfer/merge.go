@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
-	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/meta"

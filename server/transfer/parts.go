@@ -10,6 +10,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
@@ -30,14 +31,17 @@ func (t *Transfer) putParts(ctx context.Context, store external.Store, in *recor
 	if err != nil {
 		return "", err
 	}
+	failpoint.Hit(failpoint.BeginBefore)
 	// Logged before any part, so that a crash can always abort it.
 	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
 		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
 	}
+	failpoint.Hit(failpoint.BeginLogged)
 	parts, err := t.sendParts(ctx, in)
 	if err != nil {
 		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
 	}
+	failpoint.Hit(failpoint.PartsSent)
 	return store.CompleteUpload(ctx, it.GetKey(), id, parts, condition(store, it, true))
 }
 

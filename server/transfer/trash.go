@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/objcache/objcache"
-	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
