@@ -61,6 +61,13 @@ demo: ## Build everything and show it at work on this machine, checking every by
 test: bin/versitygw ## Run every test with the race detector; integration tests need root and /dev/fuse
 	OBJCACHE_VERSITYGW=$(CURDIR)/bin/versitygw $(GOTEST) -tags integration ./...
 
+.PHONY: soak
+soak: SECONDS ?= 600
+soak: ## Break clusters in a simulated time with new seeds for SECONDS=600, until one fails; its journal is kept in bin/soak
+	@mkdir -p bin/soak
+	OBJCACHE_SOAK=$(SECONDS) OBJCACHE_JOURNALS=$(CURDIR)/bin/soak \
+		go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./server/servertest/bubble | tee bin/soak/soak.log
+
 .PHONY: test-s3
 test-s3: bin/versitygw bin/minio ## Run the contract of external storage on every S3 server at hand, MinIO included
 	OBJCACHE_VERSITYGW=$(CURDIR)/bin/versitygw OBJCACHE_MINIO=$(CURDIR)/bin/minio \

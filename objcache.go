@@ -129,7 +129,7 @@ type SeqNum uint64
 // GroupID names a group, the unit on the ring.
 type GroupID uint32
 
-// TxID names one transaction: who asked, which request of theirs, and which attempt (term of the coordinator << 32 | counter).
+// TxID names one transaction: who asked, which request of theirs, and which attempt (term of the coordinator << 40 | counter).
 type TxID struct {
 	Client ClientID
 	Seq    SeqNum

@@ -114,6 +114,8 @@ const (
 	S3CompleteUploadAfter
 	S3AbortUploadBefore
 	S3AbortUploadAfter
+	S3ListUploadsBefore
+	S3ListUploadsAfter
 	// A server's start.
 	StartIdentity
 	StartRows
@@ -241,6 +243,8 @@ var table = [count]Info{
 	S3CompleteUploadAfter:  {"s3.complete-upload.after", Server, "CompleteUpload is answered"},
 	S3AbortUploadBefore:    {"s3.abort-upload.before", Server, "AbortUpload is about to be sent"},
 	S3AbortUploadAfter:     {"s3.abort-upload.after", Server, "AbortUpload is answered"},
+	S3ListUploadsBefore:    {"s3.list-uploads.before", Server, "ListUploads is about to be sent"},
+	S3ListUploadsAfter:     {"s3.list-uploads.after", Server, "ListUploads is answered"},
 	StartIdentity:          {"start.identity", ServerStart, "the identity is about to be written"},
 	StartRows:              {"start.rows", ServerStart, "the rows are open, the log is not"},
 	StartServing:           {"start.serving", ServerStart, "the group is open, nobody is answered yet"},

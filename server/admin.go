@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -33,8 +35,12 @@ func (a *admin) View(context.Context, *rpc.ViewRequest) (*rpc.ViewReply, error) 
 }
 
 // Status tells what the server holds.
-func (a *admin) Status(context.Context, *rpc.StatusRequest) (*rpc.StatusReply, error) {
-	s := a.s
+func (a *admin) Status(ctx context.Context, _ *rpc.StatusRequest) (*rpc.StatusReply, error) {
+	return a.s.Status(ctx)
+}
+
+// Status tells what the server holds. It reads all its rows.
+func (s *Server) Status(ctx context.Context) (*rpc.StatusReply, error) {
 	v := s.View()
 	c, err := s.group.Count()
 	if err != nil {
@@ -61,10 +67,27 @@ func (a *admin) Status(context.Context, *rpc.StatusRequest) (*rpc.StatusReply, e
 		b.mu.Unlock()
 		out.Buckets = append(out.Buckets, bs)
 	}
-	for ino, perr := range s.moves.Stuck() {
-		out.Problems = append(out.Problems, &rpc.Problem{Path: "inode " + ino.String(), Error: perr.Error()})
+	return out, s.problems(ctx, out)
+}
+
+// namesAtMost is how long status looks for the paths of what it reports; after that it says inode numbers.
+const namesAtMost = time.Second
+
+func (s *Server) problems(ctx context.Context, out *rpc.StatusReply) error {
+	ctx, cancel := context.WithTimeout(ctx, namesAtMost)
+	defer cancel()
+	say := func(ino objcache.Ino, err error) {
+		out.Problems = append(out.Problems, &rpc.Problem{Path: s.fs.NameOf(ctx, ino), Error: err.Error()})
 	}
-	return out, nil
+	for ino, err := range s.moves.Stuck() {
+		say(ino, err)
+	}
+	damaged, err := s.group.Damaged()
+	for _, d := range damaged {
+		say(d.Chunk.Ino, d.Err)
+	}
+	slices.SortFunc(out.Problems, func(a, b *rpc.Problem) int { return strings.Compare(a.GetPath(), b.GetPath()) })
+	return err
 }
 
 func version() string {

@@ -44,6 +44,9 @@ type Config struct {
 	S3Requests     int      `json:"s3Requests"`     // requests to one bucket at the same time
 	S3Timeout      Duration `json:"s3Timeout"`      // bound of retries of a read
 
+	ScrubInterval Duration `json:"scrubInterval"` // pause between two readings of everything on the disk; 0: it is never scrubbed
+	ScrubRate     int64    `json:"scrubRate"`     // bytes per second of that
+
 	// UID, GID and modes are shown for objects that say nothing else.
 	UID      uint32 `json:"uid"`
 	GID      uint32 `json:"gid"`
@@ -101,7 +104,8 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Epoch: 1, FlushInterval: Duration(time.Minute), ExternalTTL: Duration(5 * time.Second), Upload: "background", Conflict: "keep-both",
-		MetadataPrefix: ".objcache/", MemoryBytes: 384 << 20, S3Requests: 64, S3Timeout: Duration(time.Minute), FileMode: 0o644, DirMode: 0o755, LogLevel: "info",
+		MetadataPrefix: ".objcache/", MemoryBytes: 384 << 20, S3Requests: 64, S3Timeout: Duration(time.Minute),
+		ScrubInterval: Duration(24 * time.Hour), ScrubRate: 16 << 20, FileMode: 0o644, DirMode: 0o755, LogLevel: "info",
 	}
 }
 
@@ -171,8 +175,10 @@ func (c Config) Validate() error {
 		return bad("capacityBytes %d: at least 64 MiB", c.CapacityBytes)
 	case c.MemoryBytes < 64<<20:
 		return bad("memoryBytes %d: at least 64 MiB", c.MemoryBytes)
-	case c.FlushInterval < 0 || c.ExternalTTL < 0:
+	case c.FlushInterval < 0 || c.ExternalTTL < 0 || c.ScrubInterval < 0:
 		return bad("durations must not be negative")
+	case c.ScrubInterval > 0 && c.ScrubRate < 1<<20:
+		return bad("scrubRate %d: at least 1 MiB per second", c.ScrubRate)
 	}
 	seen := map[string]bool{}
 	for _, b := range c.Buckets {

@@ -19,6 +19,9 @@ var (
 	logSyncs     = serverDesc("log_syncs_total", "fdatasyncs of the log.")
 	dataSyncs    = serverDesc("data_syncs_total", "fdatasyncs of files that hold bytes.")
 	transactions = serverDesc("transactions_total", "Transactions coordinated here that ended, by groups that took part and outcome.", "groups", "outcome")
+	scrubbed     = serverDesc("scrubbed_bytes_total", "Bytes that the scrub has read and compared with their checksums.")
+	rotten       = serverDesc("rotten_clean_blocks_total", "Cached blocks that did not match their checksum; they are fetched again.")
+	damaged      = serverDesc("damaged_extents", "Runs of bytes that external storage does not have and that do not match their checksum any more.")
 	cleanBytes   = serverDesc("clean_bytes", "Cached bytes that external storage has too.")
 	dirtyBytes   = serverDesc("dirty_bytes", "Bytes that external storage does not have yet.")
 	capacity     = serverDesc("capacity_bytes", "Budget of cached and dirty bytes.")
@@ -26,7 +29,7 @@ var (
 
 // Describe makes collector a prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{logSyncs, dataSyncs, transactions, cleanBytes, dirtyBytes, capacity} {
+	for _, d := range []*prometheus.Desc{logSyncs, dataSyncs, transactions, scrubbed, rotten, damaged, cleanBytes, dirtyBytes, capacity} {
 		ch <- d
 	}
 }
@@ -50,6 +53,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 			outcome = "failed"
 		}
 		count(transactions, n, groups, outcome)
+	}
+	count(scrubbed, c.s.scrubbed.Load())
+	count(rotten, uint64(c.s.bytes.CorruptClean()))
+	if d, err := c.s.group.Damaged(); err == nil {
+		gauge(damaged, int64(len(d)))
 	}
 	u := c.s.bytes.Usage()
 	gauge(cleanBytes, u.Clean)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,26 +33,27 @@ import (
 
 // Server is one cache server with one group.
 type Server struct {
-	cfg     Config
-	on      Platform
-	logger  *slog.Logger
-	state   *state
-	view    *ring.View
-	router  *client.Router
-	buckets *buckets
-	bytes   *chunk.Store
-	budget  *chunk.Budget
-	group   *group.Group
-	log     *replica.Replica
-	fs      *namespace.FS
-	moves   *transfer.Transfer
-	listen  net.Listener
-	grpc    *grpc.Server
-	metrics *prometheus.Registry
-	failed  chan error
-	stop    context.CancelFunc
-	work    *errgroup.Group
-	ready   bool
+	cfg      Config
+	on       Platform
+	logger   *slog.Logger
+	state    *state
+	view     *ring.View
+	router   *client.Router
+	buckets  *buckets
+	bytes    *chunk.Store
+	budget   *chunk.Budget
+	group    *group.Group
+	log      *replica.Replica
+	fs       *namespace.FS
+	moves    *transfer.Transfer
+	listen   net.Listener
+	grpc     *grpc.Server
+	metrics  *prometheus.Registry
+	failed   chan error
+	scrubbed atomic.Uint64 // bytes
+	stop     context.CancelFunc
+	work     *errgroup.Group
+	ready    bool
 }
 
 // sessionLease is how long a session lives without being heard of.
@@ -99,6 +101,7 @@ func (s *Server) open(ctx, life context.Context) (err error) {
 	s.work.Go(func() error { return s.moves.Run(life) })
 	s.work.Go(func() error { return s.expire(life) })
 	s.work.Go(func() error { return s.watchDisk(life) })
+	s.work.Go(func() error { return s.scrub(life) })
 	s.work.Go(func() error { return s.buckets.probeLater(life) })
 	s.ready = true
 	s.logger.Info("server is ready", "listen", s.listen.Addr().String(), "view", s.view.Version.String(), "buckets", len(s.cfg.Buckets))
@@ -136,6 +139,9 @@ func (s *Server) View() *ring.View { return s.view }
 
 // Address is where the server listens.
 func (s *Server) Address() string { return s.listen.Addr().String() }
+
+// Applied is the index of the last entry of the log that the group's rows hold.
+func (s *Server) Applied() uint64 { return s.group.Applied() }
 
 // Failed delivers the reason for which the server must stop: a disk that lies, a listener that broke.
 func (s *Server) Failed() <-chan error { return s.failed }

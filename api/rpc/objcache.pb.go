@@ -3866,7 +3866,7 @@ type PrepareRequest struct {
 	ViewEpoch     uint64                 `protobuf:"varint,8,opt,name=view_epoch,json=viewEpoch,proto3" json:"view_epoch,omitempty"`
 	ViewVersion   uint64                 `protobuf:"varint,9,opt,name=view_version,json=viewVersion,proto3" json:"view_version,omitempty"`
 	Steps         []*Step                `protobuf:"bytes,10,rep,name=steps,proto3" json:"steps,omitempty"`
-	MinLiveTxSeq  uint64                 `protobuf:"varint,11,opt,name=min_live_tx_seq,json=minLiveTxSeq,proto3" json:"min_live_tx_seq,omitempty"`
+	MinLiveTxSeq  uint64                 `protobuf:"varint,11,opt,name=min_live_tx_seq,json=minLiveTxSeq,proto3" json:"min_live_tx_seq,omitempty"` // no transaction of this incarnation with a smaller number may be promised any more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

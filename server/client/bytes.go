@@ -246,9 +246,9 @@ func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, e
 	defer c.files.put(fl.Ino, f)
 	f.Lock()
 	defer f.Unlock()
-	dirty := fl.Dirty
+	dirty, again := fl.Dirty, false
 	for {
-		r, err := c.prepareFlush(ctx, f, fl, dirty)
+		r, err := c.prepareFlush(ctx, f, fl, dirty, again)
 		if err != nil {
 			return objcache.Attr{}, err
 		}
@@ -269,7 +269,7 @@ func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, e
 		if _, err := c.Getattr(ctx, fl.Ino); err != nil {
 			return objcache.Attr{}, err
 		}
-		dirty = append(append([]objcache.Range{}, fl.Staged...), fl.Dirty...)
+		dirty, again = append(append([]objcache.Range{}, fl.Staged...), fl.Dirty...), true
 	}
 }
 
@@ -306,7 +306,9 @@ func (f *file) flushed() {
 	clear(f.mu.chunks)
 }
 
-func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, dirty []objcache.Range) (*rpc.FlushRequest, error) {
+// prepareFlush stages what is not staged yet, unless it is little and nothing was ever staged: what owners still hold of an earlier attempt they free
+// when they hear of a later one for the same chunk.
+func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, dirty []objcache.Range, again bool) (*rpc.FlushRequest, error) {
 	s, err := c.known(ctx, fl.Ino)
 	if err != nil {
 		return nil, err
@@ -318,7 +320,7 @@ func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, d
 	f.mu.Lock()
 	before := len(f.mu.chunks)
 	f.mu.Unlock()
-	if before == 0 && fits(dirty) {
+	if before == 0 && !again && fits(dirty) {
 		for _, d := range dirty {
 			p := make([]byte, d.Len)
 			if _, err := fl.Src.ReadAt(p, d.Off); err != nil && !errors.Is(err, io.EOF) {

@@ -46,14 +46,18 @@ type Router struct {
 	// Dialer replaces TCP in tests.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 
-	mu    sync.Mutex
-	conns map[string]*grpc.ClientConn
+	mu     sync.Mutex
+	conns  map[string]*grpc.ClientConn
+	closed bool
 }
 
-// Conn returns the connection to an address; it is made at first use and shared.
+// Conn returns the connection to an address; it is made at first use and shared. Interrupted after Close.
 func (r *Router) Conn(address string) (*grpc.ClientConn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.closed {
+		return nil, objcache.Errorf(objcache.Interrupted, "connect to %s: the router is closed", address)
+	}
 	if c := r.conns[address]; c != nil {
 		return c, nil
 	}
@@ -85,7 +89,7 @@ func (r *Router) Conn(address string) (*grpc.ClientConn, error) {
 	return c, nil
 }
 
-// Close closes every connection.
+// Close closes every connection; no other is made.
 func (r *Router) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +97,7 @@ func (r *Router) Close() error {
 	for _, c := range r.conns {
 		err = errors.Join(err, c.Close())
 	}
-	r.conns = nil
+	r.conns, r.closed = nil, true
 	return err
 }
 

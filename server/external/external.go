@@ -60,6 +60,7 @@ type Upload struct {
 	Key       string
 	ID        string
 	Initiated time.Time
+	Initiator string // who, as the store names them; empty: it does not say
 }
 
 // Reader reads names and bytes. All of it may be retried.

@@ -7,7 +7,7 @@ import (
 	"github.com/objcache/objcache/failpoint"
 )
 
-// points are the failpoints before and after each attempt of a request; ListUploads has none because no server asks.
+// points are the failpoints before and after each attempt of a request.
 var points = map[Op][2]failpoint.Point{
 	OpList:           {failpoint.S3ListBefore, failpoint.S3ListAfter},
 	OpHead:           {failpoint.S3HeadBefore, failpoint.S3HeadAfter},
@@ -20,6 +20,7 @@ var points = map[Op][2]failpoint.Point{
 	OpCopyPart:       {failpoint.S3CopyPartBefore, failpoint.S3CopyPartAfter},
 	OpCompleteUpload: {failpoint.S3CompleteUploadBefore, failpoint.S3CompleteUploadAfter},
 	OpAbortUpload:    {failpoint.S3AbortUploadBefore, failpoint.S3AbortUploadAfter},
+	OpListUploads:    {failpoint.S3ListUploadsBefore, failpoint.S3ListUploadsAfter},
 }
 
 // Failpoints puts the failpoints around every request to s; without the tag it is s. An error before is a request that never left, one after
@@ -39,10 +40,7 @@ type pointed struct {
 }
 
 func (p *pointed) do(ctx context.Context, op Op, request func(context.Context) error) error {
-	at, ok := points[op]
-	if !ok {
-		return request(ctx)
-	}
+	at := points[op]
 	if err := failpoint.Fail(at[0]); err != nil {
 		return err
 	}

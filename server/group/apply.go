@@ -14,7 +14,7 @@ import (
 	"github.com/objcache/objcache/server/record"
 )
 
-// Apply applies one committed entry: blindly, except that an evaluation of another term than the entry's own is refused. It returns an error or nil
+// Apply applies one committed entry: blindly, except that an evaluation of another term than the entry's own, or under another view than the group's, is refused. It returns an error or nil
 // as the result of the proposal. It panics when the database fails: the log and the rows would part.
 func (g *Group) Apply(index, term uint64, data []byte) any {
 	if index <= g.applied.Load() {
@@ -53,19 +53,21 @@ func must(g *Group, index uint64, err error) {
 func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) error {
 	switch en.GetKind() {
 	case record.Entry_EFFECTS, record.Entry_PREPARE, record.Entry_STAGE:
-		if en.GetEvalTerm() != term {
-			return objcache.Errorf(objcache.Unavailable, "evaluated in term %d, logged in term %d", en.GetEvalTerm(), term)
+		if err := g.stale(en, term); err != nil {
+			return err
 		}
+		g.raiseBar(b, en, index)
 	case record.Entry_COMMIT:
 		// A coordinator's COMMIT is an evaluation too; a participant's is only the news of it and always applies.
-		if len(en.GetRows()) > 0 && en.GetEvalTerm() != term {
-			return objcache.Errorf(objcache.Unavailable, "evaluated in term %d, logged in term %d", en.GetEvalTerm(), term)
-		}
 		if len(en.GetRows()) == 0 {
 			g.fillPromise(b, en, index)
+		} else if err := g.stale(en, term); err != nil {
+			return err
 		}
 	case record.Entry_ABORT:
 		g.fillAbort(b, en, index)
+	case record.Entry_VIEW:
+		g.applyView(b, en, index)
 	}
 	for _, r := range en.GetRows() {
 		if r.Value == nil {
@@ -90,6 +92,7 @@ func (g *Group) fillPromise(b *pebble.Batch, en *record.Entry, index uint64) {
 		return // decided before
 	}
 	must(g, index, b.Delete(meta.PreparedKey(en.GetTx()), nil))
+	g.remember(b, p, index)
 	en.Rows, en.Placed, en.Dropped, en.Cleaned = p.GetRows(), p.GetPlaced(), p.GetDropped(), p.GetCleaned()
 }
 
@@ -99,6 +102,7 @@ func (g *Group) fillAbort(b *pebble.Batch, en *record.Entry, index uint64) {
 	must(g, index, err)
 	if ok {
 		must(g, index, b.Delete(meta.PreparedKey(en.GetTx()), nil))
+		g.remember(b, p, index)
 	}
 }
 

@@ -21,20 +21,18 @@ const (
 // tell brings a decision to the participants in the background and ends the transaction when all have it.
 func (g *Group) tell(id objcache.TxID, groups []objcache.GroupID, machine *txn.Coordinator) {
 	g.spawn(func() error {
-		acks := make(chan objcache.GroupID, len(groups))
+		acks := make(chan int, len(groups))
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		for _, to := range groups {
-			go g.tellOne(ctx, to, id, acks)
+		for i, to := range groups {
+			go g.tellOne(ctx, to, id, func() { acks <- i })
 		}
-		for range groups {
+		for !machine.Done() {
 			select {
-			case to := <-acks:
-				for _, a := range machine.Step(txn.Event{Kind: txn.Acked, Group: to}) {
-					if a.Kind == txn.AppendEnd {
-						g.end(id)
-						machine.Step(txn.Event{Kind: txn.Ended})
-					}
+			case i := <-acks:
+				if machine.Step(txn.Event{Kind: txn.Acked, From: i})[0].Kind == txn.AppendEnd {
+					g.end(id)
+					machine.Step(txn.Event{Kind: txn.Ended})
 				}
 			case <-g.ctx.Done():
 				return nil
@@ -44,7 +42,7 @@ func (g *Group) tell(id objcache.TxID, groups []objcache.GroupID, machine *txn.C
 	})
 }
 
-func (g *Group) tellOne(ctx context.Context, to objcache.GroupID, id objcache.TxID, acks chan<- objcache.GroupID) {
+func (g *Group) tellOne(ctx context.Context, to objcache.GroupID, id objcache.TxID, acknowledged func()) {
 	pause := tellFirst
 	for {
 		failpoint.Hit(failpoint.CommitTelling)
@@ -56,7 +54,7 @@ func (g *Group) tellOne(ctx context.Context, to objcache.GroupID, id objcache.Tx
 		}
 		if err == nil {
 			failpoint.Hit(failpoint.CommitTold)
-			acks <- to
+			acknowledged()
 			return
 		}
 		t := time.NewTimer(pause)
@@ -72,10 +70,9 @@ func (g *Group) tellOne(ctx context.Context, to objcache.GroupID, id objcache.Tx
 
 // end forgets a decision that every participant has. If the entry is lost, the next start tells them again.
 func (g *Group) end(id objcache.TxID) {
-	err := g.propose(&record.Entry{
-		Kind: record.Entry_END, EvalTerm: g.log.Term(), Tx: recordTx(id),
-		Rows: []*record.Row{{Key: meta.DecisionKey(recordTx(id))}},
-	})
+	en := g.basis().entry(record.Entry_END, id)
+	en.Rows = []*record.Row{{Key: meta.DecisionKey(recordTx(id))}}
+	err := g.propose(en)
 	failpoint.Hit(failpoint.EndLogged)
 	if err != nil {
 		g.logger.Debug("end not logged, the next start repeats it", "tx", id, "error", err)

@@ -46,6 +46,7 @@ type Bytes interface {
 	Adopt(k objcache.ChunkKey, tag string, pieces []chunk.Piece, size int64) error
 	DropClean(k objcache.ChunkKey)
 	OnShort(settle func() error)
+	Verify(ctx context.Context, k objcache.ChunkKey, pl chunk.Place, pace chunk.Pace) error
 }
 
 // Peers carries what groups say to each other.
@@ -83,10 +84,11 @@ type Group struct {
 	numbers     numbers
 	staged      stage
 	opens       opens
+	damages     damages
 	once        once
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing
-	counter     atomic.Uint64 // of TxSeq
+	view        objcache.ViewVersion // under which evaluations count; of apply alone
 	logger      *slog.Logger
 	ctx         context.Context // of the group's life; ends with Close
 	stop        context.CancelFunc
@@ -95,8 +97,9 @@ type Group struct {
 
 	mu struct {
 		sync.Mutex
-		pending  map[objcache.TxID]bool      // coordinated here and not decided
-		prepared map[objcache.TxID]*prepared // promised here and not decided
+		counter  uint64                      // of TxSeq, since the start: its term is new
+		pending  map[objcache.TxID]bool      // coordinated here with others and not decided
+		prepared map[objcache.TxID]*prepared // from their Prepare until decided here
 		listing  map[objcache.Ino]int
 		ended    map[Ended]uint64
 		closing  bool
@@ -110,6 +113,9 @@ var (
 )
 
 func placeRow(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte("Lp"), id) }
+
+// PlaceBounds are the bounds of the rows that say where the bytes of extents lie: "Lp", then the extent's number, 8 bytes big endian.
+func PlaceBounds() (lower, upper []byte) { return []byte("Lp"), []byte("Lq") }
 
 // Open brings a group up from its rows and its log. It returns when the group leads and every transaction it had promised has its locks
 // back; in-doubt ones are settled in the background.
@@ -160,6 +166,9 @@ func (g *Group) openState() error {
 		}
 	case !errors.Is(err, pebble.ErrNotFound):
 		return fmt.Errorf("read applied index: %w", err)
+	}
+	if err := g.openView(); err != nil {
+		return err
 	}
 	v, c, err = g.db.Get(incarnationRow)
 	switch {
@@ -216,8 +225,8 @@ func (g *Group) DB() *pebble.DB { return g.db }
 func (g *Group) Read(ctx context.Context) error { return g.log.Read(ctx) }
 
 // NewTx numbers a transaction of the group's own, for uploads.
-func (g *Group) NewTx() objcache.TxID {
-	return g.newTx(&rpc.Header{Client: uint64(g.PrivateClient()), Seq: 1})
+func (g *Group) NewTx() (objcache.TxID, error) {
+	return g.newTx(&rpc.Header{Client: uint64(g.PrivateClient()), Seq: 1}, false)
 }
 
 // Applied is the index of the last entry the rows hold.

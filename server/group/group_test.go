@@ -70,7 +70,7 @@ func TestTransact_OneRefusalLeavesNothingAnywhere(t *testing.T) {
 func TestTransact_TwoCoordinatorsOfNobodysRequestsAreToldApart(t *testing.T) {
 	w := newWorld(t, 3)
 	for _, id := range []objcache.GroupID{1, 2} {
-		w.group(id).counter.Store(0) // both number their transactions alike
+		w.group(id).mu.counter = 0 // both number their transactions alike
 	}
 	held := make(chan struct{})
 	w.losing(func(kind string, _ objcache.GroupID) (bool, bool) {

@@ -27,6 +27,7 @@ type world struct {
 	groups map[objcache.GroupID]*member
 	// lose drops a message to a group before (true) or after it arrives.
 	lose func(kind string, to objcache.GroupID) (before, after bool)
+	sent []*rpc.PrepareRequest // every Prepare, in order
 }
 
 type member struct {
@@ -131,6 +132,9 @@ func (b *memoryBytes) Free(_ objcache.ChunkKey, pl chunk.Place, _ uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.live, pl.File)
+}
+func (b *memoryBytes) Verify(context.Context, objcache.ChunkKey, chunk.Place, chunk.Pace) error {
+	return nil
 }
 func (b *memoryBytes) Durable(uint64)                                              {}
 func (b *memoryBytes) Adopt(objcache.ChunkKey, string, []chunk.Piece, int64) error { return nil }
@@ -250,6 +254,9 @@ func (w *world) losing(f func(kind string, to objcache.GroupID) (before, after b
 }
 
 func (w *world) Prepare(ctx context.Context, to objcache.GroupID, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
+	w.mu.Lock()
+	w.sent = append(w.sent, r)
+	w.mu.Unlock()
 	return send(w, "prepare", to, func(g *Group) (*rpc.PrepareReply, error) { return g.Prepare(ctx, r) })
 }
 

@@ -55,10 +55,9 @@ func (n *numbers) reserveLocked() error {
 	if err != nil {
 		return fmt.Errorf("encode allocation: %w", err)
 	}
-	err = n.g.propose(&record.Entry{
-		Kind: record.Entry_EFFECTS, EvalTerm: n.g.log.Term(), Rows: []*record.Row{{Key: meta.AllocationKey(), Value: v}},
-	})
-	if err != nil {
+	en := n.g.basis().entry(record.Entry_EFFECTS, objcache.TxID{})
+	en.Rows = []*record.Row{{Key: meta.AllocationKey(), Value: v}}
+	if err := n.g.propose(en); err != nil {
 		return fmt.Errorf("reserve numbers: %w", err)
 	}
 	n.mu.inoEnd, n.mu.extentEnd = next.GetNextIno(), next.GetNextExtent()

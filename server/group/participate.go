@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -16,62 +15,129 @@ import (
 	"github.com/objcache/objcache/server/txn"
 )
 
-// prepared is a promise of this group: it will commit or abort as the coordinator decides.
+// prepared is a transaction that another group coordinates, from its Prepare to its end here. The machine is guarded by Group.mu.
 type prepared struct {
-	held        *txn.Held
+	machine     txn.Participant
+	held        *txn.Held // nil until the locks are taken
 	coordinator objcache.GroupID
 	incarnation string
 	since       time.Time
 	steps       []*rpc.Step // nil after a restart
-	deciding    bool
 }
 
 // Prepare is a participant's first half: check, lock, promise. The promise is in the log before the answer is yes.
 func (g *Group) Prepare(ctx context.Context, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
-	if err := g.prepare(ctx, r); err != nil {
-		return &rpc.PrepareReply{Failure: rpc.FailureOf(err)}, nil
-	}
-	return &rpc.PrepareReply{}, nil
+	return &rpc.PrepareReply{Failure: rpc.FailureOf(g.prepare(ctx, r))}, nil
 }
 
 func (g *Group) prepare(ctx context.Context, r *rpc.PrepareRequest) error {
 	id := objcache.TxID{Client: objcache.ClientID(r.GetClient()), Seq: objcache.SeqNum(r.GetSeq()), TxSeq: r.GetTxSeq()}
+	b := g.basis()
+	if v := (objcache.ViewVersion{Epoch: r.GetViewEpoch(), Version: r.GetViewVersion()}); v != b.view.Version {
+		return objcache.Errorf(objcache.NotOwner, "prepared under view %v, this group has %v", v, b.view.Version)
+	}
 	for _, s := range r.GetSteps() {
-		if o := meta.Owner(g.cfg.View(), s); o != g.id {
+		if o := meta.Owner(b.view, s); o != g.id {
 			return objcache.Errorf(objcache.NotOwner, "step of group %d at group %d", o, g.id)
 		}
 	}
-	failpoint.Hit(failpoint.PrepareReceived)
-	if err := g.syncStaged(ctx, r.GetSteps()); err != nil {
-		return err
-	}
-	failpoint.Hit(failpoint.PrepareSynced)
-	age := txn.Age{Start: r.GetStart(), Client: id.Client, Seq: id.Seq}
-	held, err := g.locks.Acquire(ctx, meta.Keys(r.GetSteps()), age, true)
+	p, as, err := g.arrived(id, r)
 	if err != nil {
 		return err
 	}
-	// From here on readers wait: the coordinator may commit as soon as it hears the answer.
-	held.Prepared()
-	if err := g.promise(r, id, held); err != nil {
-		if kept := (*keptError)(nil); !errors.As(err, &kept) {
-			held.Release()
-		}
-		return err
+	if as[0].Kind == txn.Promise {
+		err = g.promise(ctx, b, r, id, p)
+		as = g.step(id, p, txn.Event{Kind: txn.Logged, Outcome: outcomeOf(err)})
 	}
-	return nil
+	return vote(p, as, err)
 }
 
-func (g *Group) promise(r *rpc.PrepareRequest, id objcache.TxID, held *txn.Held) error {
-	term := g.log.Term()
+// arrived gives a Prepare to the machine of its transaction, a new one unless it came before.
+func (g *Group) arrived(id objcache.TxID, r *rpc.PrepareRequest) (*prepared, txn.Actions, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.mu.prepared[id]
+	if p != nil {
+		return p, p.machine.Step(txn.Event{Kind: txn.Arrived}, false), nil
+	}
+	// What apply wrote about a transaction is in the rows before its machine leaves the map.
+	passed, err := refuses(g.db, r.GetIncarnation(), r.GetTxSeq())
+	if err != nil {
+		return nil, txn.Actions{}, err
+	}
+	p = &prepared{coordinator: objcache.GroupID(r.GetCoordinator()), incarnation: r.GetIncarnation(), since: time.Now(), steps: r.GetSteps()}
+	as := p.machine.Step(txn.Event{Kind: txn.Arrived}, passed)
+	if !p.machine.Over() {
+		g.mu.prepared[id] = p
+	}
+	return p, as, nil
+}
+
+// step gives an event to a machine, and forgets the machine when the transaction is over here.
+func (g *Group) step(id objcache.TxID, p *prepared, ev txn.Event) txn.Actions {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	as := p.machine.Step(ev, false)
+	if p.machine.Over() {
+		delete(g.mu.prepared, id)
+	}
+	return as
+}
+
+// vote carries out what ends a Prepare and returns its answer; nil is yes.
+func vote(p *prepared, as txn.Actions, err error) error {
+	for _, a := range as {
+		switch a.Kind {
+		case txn.Release:
+			p.release()
+		case txn.Refuse:
+			return objcache.Errorf(objcache.Conflict, "the transaction has been decided, or its coordinator has gone on")
+		case txn.VoteUnknown:
+			return objcache.Errorf(objcache.Unavailable, "whether it is promised is not known: %v", err)
+		}
+	}
+	return err
+}
+
+func (p *prepared) release() {
+	if p.held != nil {
+		p.held.Release()
+	}
+}
+
+// promise locks, evaluates and appends PREPARE. The error's outcome is that of the append.
+func (g *Group) promise(ctx context.Context, b basis, r *rpc.PrepareRequest, id objcache.TxID, p *prepared) error {
+	failpoint.Hit(failpoint.PrepareReceived)
+	if err := g.syncStaged(ctx, r.GetSteps()); err != nil {
+		return surely(err)
+	}
+	failpoint.Hit(failpoint.PrepareSynced)
+	held, err := g.locks.Acquire(ctx, meta.Keys(r.GetSteps()), txn.Age{Start: r.GetStart(), Client: id.Client, Seq: id.Seq}, true)
+	if err != nil {
+		return surely(err)
+	}
+	p.held = held
+	// From here on readers wait: the coordinator may commit as soon as it hears the answer.
+	held.Prepared()
+	b.term = g.log.Term() // under the locks
 	ev, done, err := g.evaluate(r.GetSteps(), nil)
 	if err != nil {
-		return err
+		return surely(err)
 	}
 	defer done()
+	en, err := promiseEntry(b, r, id, ev)
+	if err != nil {
+		return surely(err)
+	}
+	err = g.propose(en)
+	failpoint.Hit(failpoint.PrepareLogged)
+	return err
+}
+
+func promiseEntry(b basis, r *rpc.PrepareRequest, id objcache.TxID, ev *meta.Eval) (*record.Entry, error) {
 	fx, err := ev.Effects()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p := &record.Prepared{
 		Tx: recordTx(id), Coordinator: r.GetCoordinator(), Incarnation: r.GetIncarnation(), Start: r.GetStart(),
@@ -82,39 +148,13 @@ func (g *Group) promise(r *rpc.PrepareRequest, id objcache.TxID, held *txn.Held)
 	}
 	v, err := proto.Marshal(p)
 	if err != nil {
-		return fmt.Errorf("encode promise: %w", err)
+		return nil, fmt.Errorf("encode promise: %w", err)
 	}
-	pr := &prepared{
-		held: held, coordinator: objcache.GroupID(r.GetCoordinator()), incarnation: r.GetIncarnation(), since: time.Now(), steps: r.GetSteps(),
-		deciding: true, // a decision must not overtake the promise in the log
-	}
-	// Known before it is logged: the log may hold it even if the append seems to fail, and then it must be settled like any other.
-	g.mu.Lock()
-	g.mu.prepared[id] = pr
-	g.mu.Unlock()
-	err = g.propose(&record.Entry{
-		Kind: record.Entry_PREPARE, EvalTerm: term, Tx: recordTx(id),
-		Rows: []*record.Row{{Key: meta.PreparedKey(recordTx(id)), Value: v}},
-	})
-	failpoint.Hit(failpoint.PrepareLogged)
-	unknown := err != nil && objcache.KindOf(err) == objcache.Unavailable
-	g.mu.Lock()
-	pr.deciding = false
-	if err != nil && !unknown {
-		delete(g.mu.prepared, id)
-	}
-	g.mu.Unlock()
-	if unknown {
-		// The locks stay: settleInDoubt asks the coordinator, which will not have committed without this answer.
-		return &keptError{err}
-	}
-	return err
+	en := b.entry(record.Entry_PREPARE, id)
+	en.Rows = []*record.Row{{Key: meta.PreparedKey(recordTx(id)), Value: v}}
+	en.Live = &record.Live{Incarnation: r.GetIncarnation(), MinTxSeq: r.GetMinLiveTxSeq()}
+	return en, nil
 }
-
-// keptError is an Unavailable after which the promise may stand.
-type keptError struct{ error }
-
-func (e *keptError) Unwrap() error { return e.error }
 
 // Decide is a participant's second half.
 func (g *Group) Decide(_ context.Context, r *rpc.DecideRequest) (*rpc.DecideReply, error) {
@@ -122,25 +162,30 @@ func (g *Group) Decide(_ context.Context, r *rpc.DecideRequest) (*rpc.DecideRepl
 	return &rpc.DecideReply{Failure: rpc.FailureOf(g.decide(id, r.GetCommit()))}, nil
 }
 
+// decide gives a decision to the machine of its transaction; nil is the acknowledgement.
 func (g *Group) decide(id objcache.TxID, commit bool) error {
+	ev := txn.Event{Kind: txn.Abort}
+	if commit {
+		ev.Kind = txn.Commit
+	}
 	g.mu.Lock()
 	p := g.mu.prepared[id]
-	if p != nil && p.deciding {
-		g.mu.Unlock()
-		return objcache.Errorf(objcache.Unavailable, "transaction %v is being decided", id)
-	}
-	if p != nil {
-		p.deciding = true
-	}
-	g.mu.Unlock()
 	if p == nil {
-		return nil // decided before, or never promised
+		p = &prepared{}
 	}
-	failpoint.Hit(failpoint.DecideReceived)
-	kind := record.Entry_ABORT
-	if commit {
-		kind = record.Entry_COMMIT
+	as := p.machine.Step(ev, false)
+	g.mu.Unlock()
+	switch as[0].Kind {
+	case txn.ApplyCommit, txn.ApplyAbort:
+		return g.settleAs(id, p, as[0].Kind == txn.ApplyCommit)
+	case txn.NotYet:
+		return objcache.Errorf(objcache.Unavailable, "transaction %v is being promised or decided", id)
 	}
+	return nil
+}
+
+// settleAs appends a participant's COMMIT or ABORT and releases the locks when it is in the log.
+func (g *Group) settleAs(id objcache.TxID, p *prepared, commit bool) error {
 	var abandoned []*record.Placed
 	if !commit && p.steps == nil { // of before a restart: nobody else remembers where its bytes are
 		promise := &record.Prepared{}
@@ -148,21 +193,25 @@ func (g *Group) decide(id objcache.TxID, commit bool) error {
 			abandoned = promise.GetPlaced()
 		}
 	}
-	if err := g.propose(&record.Entry{Kind: kind, EvalTerm: g.log.Term(), Tx: recordTx(id)}); err != nil {
-		g.mu.Lock()
-		p.deciding = false
-		g.mu.Unlock()
-		return err
-	}
-	failpoint.Hit(failpoint.DecideLogged)
-	g.mu.Lock()
-	delete(g.mu.prepared, id)
-	g.mu.Unlock()
+	failpoint.Hit(failpoint.DecideReceived)
+	kind := record.Entry_ABORT
 	if commit {
-		g.consume(p.steps)
+		kind = record.Entry_COMMIT
 	}
-	g.FreePlaced(abandoned)
-	p.held.Release()
+	err := g.propose(g.basis().entry(kind, id))
+	failpoint.Hit(failpoint.DecideLogged)
+	for _, a := range g.step(id, p, txn.Event{Kind: txn.Logged, Outcome: outcomeOf(err)}) {
+		switch a.Kind {
+		case txn.Release:
+			if commit {
+				g.consume(p.steps)
+			}
+			g.FreePlaced(abandoned)
+			p.release()
+		case txn.NotYet:
+			return err
+		}
+	}
 	return nil
 }
 
@@ -179,21 +228,26 @@ func (g *Group) settleInDoubt(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		g.mu.Lock()
-		doubt := map[objcache.TxID]*prepared{}
-		for id, p := range g.mu.prepared {
-			if time.Since(p.since) > doubtAfter && !p.deciding {
-				doubt[id] = p
-			}
-		}
-		g.mu.Unlock()
-		for id, p := range doubt {
-			g.settle(ctx, id, p)
+		for id, p := range g.inDoubt() {
+			g.ask(ctx, id, p)
 		}
 	}
 }
 
-func (g *Group) settle(ctx context.Context, id objcache.TxID, p *prepared) {
+// inDoubt are the transactions whose coordinators are to be asked now.
+func (g *Group) inDoubt() map[objcache.TxID]*prepared {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	doubt := map[objcache.TxID]*prepared{}
+	for id, p := range g.mu.prepared {
+		if time.Since(p.since) > doubtAfter && p.machine.Step(txn.Event{Kind: txn.Doubtful}, false)[0].Kind == txn.AskCoordinator {
+			doubt[id] = p
+		}
+	}
+	return doubt
+}
+
+func (g *Group) ask(ctx context.Context, id objcache.TxID, p *prepared) {
 	ctx, cancel := context.WithTimeout(ctx, tellMax)
 	defer cancel()
 	failpoint.Hit(failpoint.QueryAsking)

@@ -104,7 +104,7 @@ func (g *Group) readExtent(ctx context.Context, k objcache.ChunkKey, x *record.E
 	if !ok {
 		return objcache.Errorf(objcache.Corrupt, "extent %d of chunk %v has no place", x.GetId(), k)
 	}
-	return g.cfg.Bytes.Read(ctx, k, placeOf(pl.GetPlace()), r.Off, p)
+	return g.damaged(k, x.GetId(), g.cfg.Bytes.Read(ctx, k, placeOf(pl.GetPlace()), r.Off, p))
 }
 
 // free turns dirty bytes into clean ones and gives dead ones back, in the order of the log, when no reader is on them.

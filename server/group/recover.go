@@ -2,7 +2,6 @@ package group
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -29,7 +28,9 @@ func (g *Group) recover(ctx context.Context) error {
 		return err
 	}
 	g.counts.replayed = replayed
-	g.counter.Store(uint64(time.Now().UnixNano()) & 0x3fffffff)
+	if err := g.adoptView(); err != nil {
+		return err
+	}
 	if err := g.retain(); err != nil {
 		return err
 	}
@@ -104,10 +105,12 @@ func (g *Group) restorePromises() error {
 		id := txOf(p.GetTx())
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.mu.prepared[id] = &prepared{
+		restored := &prepared{
 			held:        g.locks.Restore(keys, txn.Age{Start: p.GetStart(), Client: id.Client, Seq: id.Seq}),
 			coordinator: objcache.GroupID(p.GetCoordinator()), incarnation: p.GetIncarnation(),
 		}
+		restored.machine.Step(txn.Event{Kind: txn.Restarted}, false)
+		g.mu.prepared[id] = restored
 	})
 }
 
@@ -122,8 +125,8 @@ func (g *Group) restoreDecisions() error {
 		for _, p := range d.GetParticipants() {
 			groups = append(groups, objcache.GroupID(p))
 		}
-		machine, _ := txn.Recover(groups)
-		g.tell(txOf(d.GetTx()), groups, machine)
+		machine, _ := txn.Recover(len(groups))
+		g.tell(txOf(d.GetTx()), groups, &machine)
 		return true, nil
 	})
 }

@@ -239,7 +239,7 @@ func (g *Group) Outstanding() (writes uint64, bytes int64) {
 
 // SyncFor makes the staged bytes durable that steps of this group's own name.
 func (g *Group) SyncFor(ctx context.Context, steps []*rpc.Step) error {
-	own, _ := g.partition(steps)
+	own, _ := g.partition(g.cfg.View(), steps)
 	return g.syncStaged(ctx, own)
 }
 

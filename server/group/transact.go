@@ -3,6 +3,8 @@ package group
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -12,6 +14,7 @@ import (
 	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
+	"github.com/objcache/objcache/server/ring"
 	"github.com/objcache/objcache/server/txn"
 )
 
@@ -36,7 +39,8 @@ func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
 		// Ids of transactions and ages are told apart by the client over all groups.
 		tx.Header = &rpc.Header{Client: uint64(g.PrivateClient()), Start: tx.Header.GetStart()}
 	}
-	own, others := g.partition(tx.Steps)
+	b := g.basis()
+	own, others := g.partition(b.view, tx.Steps)
 	keys := append(meta.Keys(own), tx.Locks...)
 	slices.Sort(keys)
 	held, err := g.locks.Acquire(ctx, slices.Compact(keys), ageOf(tx.Header), false)
@@ -44,7 +48,7 @@ func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
 		return nil, err
 	}
 	defer held.Release()
-	term := g.log.Term() // before the evaluation: rows of an older term must not be logged in a newer one
+	b.term = g.log.Term() // under the locks and before the evaluation: rows of an older term must not be logged in a newer one
 	ev, done, err := g.evaluate(own, tx.Placed)
 	if err != nil {
 		return nil, err
@@ -56,8 +60,8 @@ func (g *Group) Transact(ctx context.Context, tx Tx) (*rpc.Reply, error) {
 			return nil, err
 		}
 	}
-	c := coordination{g: g, tx: tx, id: g.newTx(tx.Header), others: others, reply: reply, term: term}
-	err = c.run(ctx, ev)
+	c := coordination{g: g, tx: tx, others: others, reply: reply, basis: b, ev: ev}
+	err = c.run(ctx)
 	g.ended(len(others) > 0, err)
 	if err != nil {
 		return nil, err
@@ -73,19 +77,38 @@ func ageOf(h *rpc.Header) txn.Age {
 	return txn.Age{Start: h.GetStart(), Client: objcache.ClientID(h.GetClient()), Seq: objcache.SeqNum(h.GetSeq())}
 }
 
-func (g *Group) newTx(h *rpc.Header) objcache.TxID {
-	return objcache.TxID{
-		Client: objcache.ClientID(h.GetClient()), Seq: objcache.SeqNum(h.GetSeq()),
-		TxSeq: g.log.Term()<<32 | g.counter.Add(1)&0xffffffff,
+// newTx numbers a transaction. With live it is one that is undecided until setPending(id, false).
+func (g *Group) newTx(h *rpc.Header, live bool) (objcache.TxID, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mu.counter++
+	seq, ok := txn.TxSeq(g.log.Term(), g.mu.counter)
+	if !ok {
+		return objcache.TxID{}, objcache.Errorf(objcache.IO, "group %d has used up the transaction numbers of its term: restart it", g.id)
 	}
+	id := objcache.TxID{Client: objcache.ClientID(h.GetClient()), Seq: objcache.SeqNum(h.GetSeq()), TxSeq: seq}
+	if live {
+		g.mu.pending[id] = true
+	}
+	return id, nil
+}
+
+// minLive is the smallest number of a transaction that may still be promised somewhere.
+func (g *Group) minLive() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	least := uint64(math.MaxUint64)
+	for id := range g.mu.pending {
+		least = min(least, id.TxSeq)
+	}
+	return least
 }
 
 func recordTx(t objcache.TxID) *record.TxID {
 	return &record.TxID{Client: uint64(t.Client), Seq: uint64(t.Seq), TxSeq: t.TxSeq}
 }
 
-func (g *Group) partition(steps []*rpc.Step) (own []*rpc.Step, others map[objcache.GroupID][]*rpc.Step) {
-	v := g.cfg.View()
+func (g *Group) partition(v *ring.View, steps []*rpc.Step) (own []*rpc.Step, others map[objcache.GroupID][]*rpc.Step) {
 	others = map[objcache.GroupID][]*rpc.Step{}
 	for _, s := range steps {
 		if o := meta.Owner(v, s); o == g.id {
@@ -122,87 +145,108 @@ type coordination struct {
 	tx     Tx
 	id     objcache.TxID
 	others map[objcache.GroupID][]*rpc.Step
+	groups []objcache.GroupID // the participants, in the machine's order
 	reply  *rpc.Reply
-	term   uint64
+	basis  basis
 	ev     *meta.Eval
-	votes  chan txn.Event
+	votes  chan voted
 }
 
-func (c *coordination) run(ctx context.Context, ev *meta.Eval) error {
-	c.ev = ev
-	c.votes = make(chan txn.Event, len(c.others))
-	groups := make([]objcache.GroupID, 0, len(c.others))
-	for g := range c.others {
-		groups = append(groups, g)
+type voted struct {
+	from int
+	err  error
+}
+
+func (c *coordination) run(ctx context.Context) error {
+	c.groups = slices.Sorted(maps.Keys(c.others))
+	c.votes = make(chan voted, len(c.groups))
+	id, err := c.g.newTx(c.tx.Header, len(c.groups) > 0)
+	if err != nil {
+		return err
 	}
-	slices.Sort(groups)
-	c.g.setPending(c.id, true)
+	c.id = id
 	defer c.g.setPending(c.id, false)
-	machine := txn.NewCoordinator(groups)
-	queue := machine.Step(txn.Event{Kind: txn.Begin})
+	machine := txn.NewCoordinator(len(c.groups))
+	errs := make([]error, len(c.groups))
+	as := machine.Step(txn.Event{Kind: txn.Begin})
 	for {
-		for len(queue) == 0 {
-			queue = machine.Step(<-c.votes) // each prepare sends exactly one
-		}
-		a := queue[0]
-		queue = queue[1:]
-		switch a.Kind {
+		switch as[0].Kind {
 		case txn.SendPrepare:
-			go c.prepare(ctx, a.Group)
+			live := c.g.minLive()
+			for i := range as[0].To.All() {
+				go c.prepare(ctx, i, live)
+			}
+			as = txn.Actions{}
 		case txn.AppendCommit:
-			queue = append(queue, machine.Step(txn.Event{Kind: txn.Logged, Err: c.append(groups)})...)
-		case txn.Reply:
-			c.deliver(ctx, queue, groups, machine)
-			return a.Err
+			err = c.append()
+			as = machine.Step(txn.Event{Kind: txn.Logged, Outcome: outcomeOf(err)})
+		case txn.Nothing:
+			v := <-c.votes // each prepare sends exactly one
+			errs[v.from] = v.err
+			as = machine.Step(txn.Event{Kind: txn.Voted, From: v.from, Outcome: voteOf(v.err)})
+		default:
+			if i, ok := machine.Cause(); ok {
+				err = errs[i]
+			}
+			c.deliver(ctx, as[1], &machine)
+			return err
 		}
 	}
+}
+
+// voteOf: only a definite refusal means that nothing is promised there; otherwise the answer may have been lost.
+func voteOf(err error) txn.Outcome {
+	switch k := objcache.KindOf(err); {
+	case err == nil:
+		return txn.OK
+	case k == objcache.Unavailable || k == objcache.Interrupted:
+		return txn.Unknown
+	}
+	return txn.No
 }
 
 // deliver sends what stands behind the reply: the decision to everyone after a commit, aborts after a refusal.
-func (c *coordination) deliver(ctx context.Context, rest []txn.Action, groups []objcache.GroupID, machine *txn.Coordinator) {
-	if slices.ContainsFunc(rest, func(a txn.Action) bool { return a.Kind == txn.SendCommit }) {
-		c.g.tell(c.id, groups, machine)
-	}
-	for _, a := range rest {
-		if a.Kind == txn.SendAbort {
-			go c.g.abortAt(context.WithoutCancel(ctx), a.Group, c.id)
+func (c *coordination) deliver(ctx context.Context, a txn.Action, machine *txn.Coordinator) {
+	switch a.Kind {
+	case txn.SendCommit:
+		c.g.tell(c.id, c.groups, machine)
+	case txn.SendAbort:
+		for i := range a.To.All() {
+			go c.g.abortAt(context.WithoutCancel(ctx), c.groups[i], c.id)
 		}
 	}
 }
 
-func (c *coordination) prepare(ctx context.Context, to objcache.GroupID) {
-	v := c.g.cfg.View().Version
-	h := c.tx.Header
+func (c *coordination) prepare(ctx context.Context, i int, live uint64) {
+	to, v, h := c.groups[i], c.basis.view.Version, c.tx.Header
 	r, err := c.g.cfg.Peers.Prepare(ctx, to, &rpc.PrepareRequest{
 		Group: uint32(to), Client: uint64(c.id.Client), Seq: uint64(c.id.Seq), TxSeq: c.id.TxSeq,
 		Coordinator: uint32(c.g.id), Incarnation: c.g.incarnation, Start: h.GetStart(),
-		ViewEpoch: v.Epoch, ViewVersion: v.Version, Steps: c.others[to],
+		ViewEpoch: v.Epoch, ViewVersion: v.Version, Steps: c.others[to], MinLiveTxSeq: live,
 	})
 	if err == nil {
 		err = r.GetFailure().Err()
 	}
 	failpoint.Hit(failpoint.PrepareSent)
-	c.votes <- txn.Event{Kind: txn.Voted, Group: to, Err: err}
+	c.votes <- voted{i, err}
 }
 
 // append writes the commit: effects of the own steps, the result, and for several groups the decision.
-func (c *coordination) append(groups []objcache.GroupID) error {
+func (c *coordination) append() error {
 	fx, err := c.ev.Effects()
 	if err != nil {
-		return err
+		return surely(err)
 	}
-	en := &record.Entry{
-		Kind: record.Entry_EFFECTS, EvalTerm: c.term, Tx: recordTx(c.id),
-		Rows: fx.Rows, Placed: fx.Placed, Dropped: fx.Dropped, Cleaned: fx.Cleaned,
-	}
-	if len(groups) > 0 {
+	en := c.basis.entry(record.Entry_EFFECTS, c.id)
+	en.Rows, en.Placed, en.Dropped, en.Cleaned = fx.Rows, fx.Placed, fx.Dropped, fx.Cleaned
+	if len(c.groups) > 0 {
 		d := &record.Decision{Tx: recordTx(c.id)}
-		for _, g := range groups {
+		for _, g := range c.groups {
 			d.Participants = append(d.Participants, uint32(g))
 		}
 		v, err := proto.Marshal(d)
 		if err != nil {
-			return fmt.Errorf("encode decision: %w", err)
+			return surely(fmt.Errorf("encode decision: %w", err))
 		}
 		failpoint.Hit(failpoint.CommitBefore)
 		en.Kind = record.Entry_COMMIT
@@ -210,7 +254,7 @@ func (c *coordination) append(groups []objcache.GroupID) error {
 	}
 	rows, acknowledged, err := c.g.once.resultRows(c.tx.Header, c.reply)
 	if err != nil {
-		return err
+		return surely(err)
 	}
 	en.Rows = append(en.Rows, rows...)
 	if len(en.GetRows()) == 0 && len(en.GetPlaced()) == 0 {
@@ -219,29 +263,11 @@ func (c *coordination) append(groups []objcache.GroupID) error {
 	if err := c.g.propose(en); err != nil {
 		return err
 	}
-	if len(groups) > 0 {
+	if len(c.groups) > 0 {
 		failpoint.Hit(failpoint.CommitLogged)
 	}
 	failpoint.Hit(failpoint.ResultLogged)
 	c.g.once.logged(c.tx.Header, acknowledged)
-	return nil
-}
-
-// propose appends an entry and waits until it is applied, whoever has given up waiting meanwhile: the locks may go only when the outcome is known.
-func (g *Group) propose(en *record.Entry) error {
-	v := g.cfg.View().Version
-	en.ViewEpoch, en.ViewVersion = v.Epoch, v.Version
-	data, err := proto.Marshal(en)
-	if err != nil {
-		return fmt.Errorf("encode log entry: %w", err)
-	}
-	res, err := g.log.Propose(context.Background(), data)
-	if err != nil {
-		return err
-	}
-	if refused, ok := res.(error); ok {
-		return refused
-	}
 	return nil
 }
 

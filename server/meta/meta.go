@@ -28,6 +28,9 @@ import (
 //	G c txid24                          record.Decision
 //	G r client8 seq8                    record.Result
 //	G a                                 record.Allocation
+//	G v                                 record.View
+//	G b incarnation                     record.Live: the bar of a coordinator's incarnation
+//	G f incarnation txseq8              a transaction of it that was decided here (empty value)
 //
 // Numbers are big endian. Rows of space 'L' are this replica's own (server/group).
 const (
@@ -121,6 +124,19 @@ func ParseResultKey(key []byte) (client objcache.ClientID, seq objcache.SeqNum, 
 
 // AllocationKey is the key of the numbers that the group has reserved.
 func AllocationKey() []byte { return []byte{spaceGroup, 'a'} }
+
+// ViewKey is the key of the view under which evaluations count.
+func ViewKey() []byte { return []byte{spaceGroup, 'v'} }
+
+// BarKey is the key of what a participant remembers of a coordinator's incarnation: below which TxSeq no Prepare is promised any more.
+func BarKey(incarnation string) []byte { return append([]byte{spaceGroup, 'b'}, incarnation...) }
+
+// FinishedKey is the key of a transaction of an incarnation that was decided here. Those of one incarnation are in the order of their TxSeqs.
+func FinishedKey(incarnation string, txSeq uint64) []byte {
+	b := make([]byte, 0, 2+len(incarnation)+8)
+	b = append(append(b, spaceGroup, 'f'), incarnation...)
+	return binary.BigEndian.AppendUint64(b, txSeq)
+}
 
 // ReplicatedBounds are the bounds of all rows that are the same on every replica.
 func ReplicatedBounds() (lower, upper []byte) { return []byte{spaceGroup}, []byte{spaceHashed + 1} }

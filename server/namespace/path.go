@@ -67,3 +67,19 @@ func (f *FS) Path(ctx context.Context, r *rpc.PathRequest) (*rpc.Reply, error) {
 	}
 	return &rpc.Reply{Result: &rpc.Reply_Path{Path: out}}, nil
 }
+
+// NameOf is an inode's path below the root as far as it can be told; with several names one of them.
+func (f *FS) NameOf(ctx context.Context, ino objcache.Ino) string {
+	in, err := f.Inode(ctx, ino)
+	if err != nil || len(in.GetLinks()) == 0 {
+		return "inode " + ino.String()
+	}
+	l := in.GetLinks()[0]
+	p, err := f.Peers.Call(ctx, ring.HashInode(objcache.Ino(l.GetDir())), &rpc.Request{
+		Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: l.GetDir(), Child: l.GetName(), ChildIno: uint64(ino), Shown: true}},
+	})
+	if err != nil {
+		return l.GetName()
+	}
+	return p.GetPath().GetBucket() + "/" + p.GetPath().GetPath()
+}

@@ -25,6 +25,9 @@ func (f *FS) Rename(ctx context.Context, h *rpc.Header, r *rpc.RenameRequest) (*
 			return nil, err
 		}
 		if p.same {
+			if err := f.stillThere(ctx, p); err != nil {
+				return nil, err
+			}
 			return &rpc.Reply{Result: &rpc.Reply_Empty{Empty: &rpc.Empty{}}}, nil
 		}
 		reply, err := f.Group.Transact(ctx, group.Tx{Header: h, Steps: p.steps})
@@ -33,6 +36,19 @@ func (f *FS) Rename(ctx context.Context, h *rpc.Header, r *rpc.RenameRequest) (*
 		}
 		return reply, err
 	})
+}
+
+// stillThere is a Conflict when the old name has gone meanwhile: then another rename had moved it to the new name before that was looked at.
+func (f *FS) stillThere(ctx context.Context, p *renaming) error {
+	dir, err := f.directory(ctx, objcache.Ino(p.r.GetDir()))
+	if err != nil {
+		return err
+	}
+	row, err := f.entry(ctx, dir, p.r.GetName())
+	if err == nil && row.GetIno() != p.from.GetIno() {
+		err = objcache.Errorf(objcache.Conflict, "name %q in directory %d is not inode %d any more", p.r.GetName(), p.r.GetDir(), p.from.GetIno())
+	}
+	return err
 }
 
 // renaming is what a rename found and what it will do.

@@ -27,26 +27,28 @@ type Entry_Kind int32
 
 const (
 	Entry_UNSPECIFIED Entry_Kind = 0
-	Entry_EFFECTS     Entry_Kind = 1 // a transaction of this group alone: rows
-	Entry_PREPARE     Entry_Kind = 2 // a participant's promise: rows hold the PREPARED row
-	Entry_COMMIT      Entry_Kind = 3 // coordinator: rows with decision and own effects; participant: the effects of its PREPARED row
-	Entry_ABORT       Entry_Kind = 4 // participant: drop the PREPARED row
-	Entry_END         Entry_Kind = 5 // coordinator: every participant has the decision
-	Entry_STAGE       Entry_Kind = 6 // bytes accepted by a chunk owner, batched
-	Entry_LOCAL       Entry_Kind = 7 // facts of this replica's disk that must not be lost with its memory
+	Entry_EFFECTS     Entry_Kind = 1  // a transaction of this group alone: rows
+	Entry_PREPARE     Entry_Kind = 2  // a participant's promise: rows hold the PREPARED row
+	Entry_COMMIT      Entry_Kind = 3  // coordinator: rows with decision and own effects; participant: the effects of its PREPARED row
+	Entry_ABORT       Entry_Kind = 4  // participant: drop the PREPARED row
+	Entry_END         Entry_Kind = 5  // coordinator: every participant has the decision
+	Entry_STAGE       Entry_Kind = 6  // bytes accepted by a chunk owner, batched
+	Entry_LOCAL       Entry_Kind = 7  // facts of this replica's disk that must not be lost with its memory
+	Entry_VIEW        Entry_Kind = 30 // from here on evaluations count only if they were made under view_epoch and view_version
 )
 
 // Enum value maps for Entry_Kind.
 var (
 	Entry_Kind_name = map[int32]string{
-		0: "UNSPECIFIED",
-		1: "EFFECTS",
-		2: "PREPARE",
-		3: "COMMIT",
-		4: "ABORT",
-		5: "END",
-		6: "STAGE",
-		7: "LOCAL",
+		0:  "UNSPECIFIED",
+		1:  "EFFECTS",
+		2:  "PREPARE",
+		3:  "COMMIT",
+		4:  "ABORT",
+		5:  "END",
+		6:  "STAGE",
+		7:  "LOCAL",
+		30: "VIEW",
 	}
 	Entry_Kind_value = map[string]int32{
 		"UNSPECIFIED": 0,
@@ -57,6 +59,7 @@ var (
 		"END":         5,
 		"STAGE":       6,
 		"LOCAL":       7,
+		"VIEW":        30,
 	}
 )
 
@@ -99,6 +102,7 @@ type Entry struct {
 	Placed        []*Placed              `protobuf:"bytes,7,rep,name=placed,proto3" json:"placed,omitempty"`   // hints: where the leader put the bytes of extents
 	Dropped       []*Dropped             `protobuf:"bytes,8,rep,name=dropped,proto3" json:"dropped,omitempty"` // extents nothing names any more
 	Cleaned       []*Cleaned             `protobuf:"bytes,9,rep,name=cleaned,proto3" json:"cleaned,omitempty"` // hints: chunks whose bytes now are the same as an object's
+	Live          *Live                  `protobuf:"bytes,30,opt,name=live,proto3" json:"live,omitempty"`      // of PREPARE: what its coordinator said of its other transactions
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -196,6 +200,119 @@ func (x *Entry) GetCleaned() []*Cleaned {
 	return nil
 }
 
+func (x *Entry) GetLive() *Live {
+	if x != nil {
+		return x.Live
+	}
+	return nil
+}
+
+// Live says which transactions of an incarnation may still be promised for the first time: none below.
+type Live struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	MinTxSeq      uint64                 `protobuf:"varint,2,opt,name=min_tx_seq,json=minTxSeq,proto3" json:"min_tx_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Live) Reset() {
+	*x = Live{}
+	mi := &file_server_record_record_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Live) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Live) ProtoMessage() {}
+
+func (x *Live) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Live.ProtoReflect.Descriptor instead.
+func (*Live) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Live) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *Live) GetMinTxSeq() uint64 {
+	if x != nil {
+		return x.MinTxSeq
+	}
+	return 0
+}
+
+// View is the view under which evaluations count now.
+type View struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         uint64                 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *View) Reset() {
+	*x = View{}
+	mi := &file_server_record_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *View) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*View) ProtoMessage() {}
+
+func (x *View) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use View.ProtoReflect.Descriptor instead.
+func (*View) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *View) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *View) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 // Cleaned is a chunk whose extents are now clean.
 type Cleaned struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -210,7 +327,7 @@ type Cleaned struct {
 
 func (x *Cleaned) Reset() {
 	*x = Cleaned{}
-	mi := &file_server_record_record_proto_msgTypes[1]
+	mi := &file_server_record_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -222,7 +339,7 @@ func (x *Cleaned) String() string {
 func (*Cleaned) ProtoMessage() {}
 
 func (x *Cleaned) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[1]
+	mi := &file_server_record_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -235,7 +352,7 @@ func (x *Cleaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cleaned.ProtoReflect.Descriptor instead.
 func (*Cleaned) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{1}
+	return file_server_record_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Cleaned) GetIno() uint64 {
@@ -284,7 +401,7 @@ type TxID struct {
 
 func (x *TxID) Reset() {
 	*x = TxID{}
-	mi := &file_server_record_record_proto_msgTypes[2]
+	mi := &file_server_record_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +413,7 @@ func (x *TxID) String() string {
 func (*TxID) ProtoMessage() {}
 
 func (x *TxID) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[2]
+	mi := &file_server_record_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +426,7 @@ func (x *TxID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxID.ProtoReflect.Descriptor instead.
 func (*TxID) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{2}
+	return file_server_record_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TxID) GetClient() uint64 {
@@ -344,7 +461,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_server_record_record_proto_msgTypes[3]
+	mi := &file_server_record_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +473,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[3]
+	mi := &file_server_record_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +486,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{3}
+	return file_server_record_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Row) GetKey() []byte {
@@ -421,7 +538,7 @@ type Inode struct {
 
 func (x *Inode) Reset() {
 	*x = Inode{}
-	mi := &file_server_record_record_proto_msgTypes[4]
+	mi := &file_server_record_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +550,7 @@ func (x *Inode) String() string {
 func (*Inode) ProtoMessage() {}
 
 func (x *Inode) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[4]
+	mi := &file_server_record_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +563,7 @@ func (x *Inode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inode.ProtoReflect.Descriptor instead.
 func (*Inode) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{4}
+	return file_server_record_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Inode) GetIno() uint64 {
@@ -648,7 +765,7 @@ type Base struct {
 
 func (x *Base) Reset() {
 	*x = Base{}
-	mi := &file_server_record_record_proto_msgTypes[5]
+	mi := &file_server_record_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +777,7 @@ func (x *Base) String() string {
 func (*Base) ProtoMessage() {}
 
 func (x *Base) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[5]
+	mi := &file_server_record_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +790,7 @@ func (x *Base) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Base.ProtoReflect.Descriptor instead.
 func (*Base) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{5}
+	return file_server_record_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Base) GetKey() string {
@@ -746,7 +863,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_server_record_record_proto_msgTypes[6]
+	mi := &file_server_record_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +875,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[6]
+	mi := &file_server_record_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +888,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{6}
+	return file_server_record_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Link) GetDir() uint64 {
@@ -827,7 +944,7 @@ type Intent struct {
 
 func (x *Intent) Reset() {
 	*x = Intent{}
-	mi := &file_server_record_record_proto_msgTypes[7]
+	mi := &file_server_record_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +956,7 @@ func (x *Intent) String() string {
 func (*Intent) ProtoMessage() {}
 
 func (x *Intent) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[7]
+	mi := &file_server_record_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +969,7 @@ func (x *Intent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intent.ProtoReflect.Descriptor instead.
 func (*Intent) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{7}
+	return file_server_record_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Intent) GetTx() *TxID {
@@ -948,7 +1065,7 @@ type DirState struct {
 
 func (x *DirState) Reset() {
 	*x = DirState{}
-	mi := &file_server_record_record_proto_msgTypes[8]
+	mi := &file_server_record_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1077,7 @@ func (x *DirState) String() string {
 func (*DirState) ProtoMessage() {}
 
 func (x *DirState) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[8]
+	mi := &file_server_record_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1090,7 @@ func (x *DirState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirState.ProtoReflect.Descriptor instead.
 func (*DirState) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{8}
+	return file_server_record_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DirState) GetPrefix() string {
@@ -1100,7 +1217,7 @@ type DirEntry struct {
 
 func (x *DirEntry) Reset() {
 	*x = DirEntry{}
-	mi := &file_server_record_record_proto_msgTypes[9]
+	mi := &file_server_record_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1112,7 +1229,7 @@ func (x *DirEntry) String() string {
 func (*DirEntry) ProtoMessage() {}
 
 func (x *DirEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[9]
+	mi := &file_server_record_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1125,7 +1242,7 @@ func (x *DirEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirEntry.ProtoReflect.Descriptor instead.
 func (*DirEntry) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{9}
+	return file_server_record_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DirEntry) GetIno() uint64 {
@@ -1210,7 +1327,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_server_record_record_proto_msgTypes[10]
+	mi := &file_server_record_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1339,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[10]
+	mi := &file_server_record_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1352,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{10}
+	return file_server_record_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Debt) GetIno() uint64 {
@@ -1283,7 +1400,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_server_record_record_proto_msgTypes[11]
+	mi := &file_server_record_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1412,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[11]
+	mi := &file_server_record_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1425,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{11}
+	return file_server_record_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Extent) GetId() uint64 {
@@ -1380,7 +1497,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_server_record_record_proto_msgTypes[12]
+	mi := &file_server_record_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1509,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[12]
+	mi := &file_server_record_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1522,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{12}
+	return file_server_record_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Chunk) GetVersion() uint64 {
@@ -1448,7 +1565,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_server_record_record_proto_msgTypes[13]
+	mi := &file_server_record_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1577,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[13]
+	mi := &file_server_record_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1590,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{13}
+	return file_server_record_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Pin) GetTx() *TxID {
@@ -1512,7 +1629,7 @@ type Staged struct {
 
 func (x *Staged) Reset() {
 	*x = Staged{}
-	mi := &file_server_record_record_proto_msgTypes[14]
+	mi := &file_server_record_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +1641,7 @@ func (x *Staged) String() string {
 func (*Staged) ProtoMessage() {}
 
 func (x *Staged) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[14]
+	mi := &file_server_record_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +1654,7 @@ func (x *Staged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Staged.ProtoReflect.Descriptor instead.
 func (*Staged) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{14}
+	return file_server_record_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Staged) GetClient() uint64 {
@@ -1595,7 +1712,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_server_record_record_proto_msgTypes[15]
+	mi := &file_server_record_record_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1724,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[15]
+	mi := &file_server_record_record_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1737,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{15}
+	return file_server_record_record_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Placed) GetId() uint64 {
@@ -1664,7 +1781,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_server_record_record_proto_msgTypes[16]
+	mi := &file_server_record_record_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1676,7 +1793,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[16]
+	mi := &file_server_record_record_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1689,7 +1806,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{16}
+	return file_server_record_record_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Place) GetFile() uint64 {
@@ -1738,7 +1855,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_server_record_record_proto_msgTypes[17]
+	mi := &file_server_record_record_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1867,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[17]
+	mi := &file_server_record_record_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1880,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{17}
+	return file_server_record_record_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Dropped) GetId() uint64 {
@@ -1805,7 +1922,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_server_record_record_proto_msgTypes[18]
+	mi := &file_server_record_record_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1817,7 +1934,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[18]
+	mi := &file_server_record_record_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1830,7 +1947,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{18}
+	return file_server_record_record_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Prepared) GetTx() *TxID {
@@ -1907,7 +2024,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_server_record_record_proto_msgTypes[19]
+	mi := &file_server_record_record_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2036,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[19]
+	mi := &file_server_record_record_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2049,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{19}
+	return file_server_record_record_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Decision) GetTx() *TxID {
@@ -1959,7 +2076,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_server_record_record_proto_msgTypes[20]
+	mi := &file_server_record_record_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2088,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[20]
+	mi := &file_server_record_record_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2101,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{20}
+	return file_server_record_record_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Result) GetReply() []byte {
@@ -2005,7 +2122,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_server_record_record_proto_msgTypes[21]
+	mi := &file_server_record_record_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2134,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[21]
+	mi := &file_server_record_record_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2147,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{21}
+	return file_server_record_record_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Allocation) GetNextIno() uint64 {
@@ -2058,7 +2175,7 @@ type DirTable struct {
 
 func (x *DirTable) Reset() {
 	*x = DirTable{}
-	mi := &file_server_record_record_proto_msgTypes[22]
+	mi := &file_server_record_record_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2187,7 @@ func (x *DirTable) String() string {
 func (*DirTable) ProtoMessage() {}
 
 func (x *DirTable) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[22]
+	mi := &file_server_record_record_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2200,7 @@ func (x *DirTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirTable.ProtoReflect.Descriptor instead.
 func (*DirTable) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{22}
+	return file_server_record_record_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DirTable) GetPrefix() string {
@@ -2120,7 +2237,7 @@ type TableRow struct {
 
 func (x *TableRow) Reset() {
 	*x = TableRow{}
-	mi := &file_server_record_record_proto_msgTypes[23]
+	mi := &file_server_record_record_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2249,7 @@ func (x *TableRow) String() string {
 func (*TableRow) ProtoMessage() {}
 
 func (x *TableRow) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[23]
+	mi := &file_server_record_record_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2262,7 @@ func (x *TableRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRow.ProtoReflect.Descriptor instead.
 func (*TableRow) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{23}
+	return file_server_record_record_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TableRow) GetName() string {
@@ -2236,7 +2353,7 @@ var File_server_record_record_proto protoreflect.FileDescriptor
 
 const file_server_record_record_proto_rawDesc = "" +
 	"\n" +
-	"\x1aserver/record/record.proto\x12\x12objcache.record.v1\"\xfc\x03\n" +
+	"\x1aserver/record/record.proto\x12\x12objcache.record.v1\"\xb4\x04\n" +
 	"\x05Entry\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.objcache.record.v1.Entry.KindR\x04kind\x12\x1b\n" +
 	"\teval_term\x18\x02 \x01(\x04R\bevalTerm\x12\x1d\n" +
@@ -2247,7 +2364,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x04rows\x18\x06 \x03(\v2\x17.objcache.record.v1.RowR\x04rows\x122\n" +
 	"\x06placed\x18\a \x03(\v2\x1a.objcache.record.v1.PlacedR\x06placed\x125\n" +
 	"\adropped\x18\b \x03(\v2\x1b.objcache.record.v1.DroppedR\adropped\x125\n" +
-	"\acleaned\x18\t \x03(\v2\x1b.objcache.record.v1.CleanedR\acleaned\"g\n" +
+	"\acleaned\x18\t \x03(\v2\x1b.objcache.record.v1.CleanedR\acleaned\x12,\n" +
+	"\x04live\x18\x1e \x01(\v2\x18.objcache.record.v1.LiveR\x04live\"q\n" +
 	"\x04Kind\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\v\n" +
 	"\aEFFECTS\x10\x01\x12\v\n" +
@@ -2257,7 +2375,15 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05ABORT\x10\x04\x12\a\n" +
 	"\x03END\x10\x05\x12\t\n" +
 	"\x05STAGE\x10\x06\x12\t\n" +
-	"\x05LOCAL\x10\a\"\x8d\x01\n" +
+	"\x05LOCAL\x10\a\x12\b\n" +
+	"\x04VIEW\x10\x1e\"F\n" +
+	"\x04Live\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x1c\n" +
+	"\n" +
+	"min_tx_seq\x18\x02 \x01(\x04R\bminTxSeq\"6\n" +
+	"\x04View\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"\x8d\x01\n" +
 	"\aCleaned\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x12\n" +
@@ -2469,71 +2595,74 @@ func file_server_record_record_proto_rawDescGZIP() []byte {
 }
 
 var file_server_record_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_server_record_record_proto_goTypes = []any{
 	(Entry_Kind)(0),    // 0: objcache.record.v1.Entry.Kind
 	(*Entry)(nil),      // 1: objcache.record.v1.Entry
-	(*Cleaned)(nil),    // 2: objcache.record.v1.Cleaned
-	(*TxID)(nil),       // 3: objcache.record.v1.TxID
-	(*Row)(nil),        // 4: objcache.record.v1.Row
-	(*Inode)(nil),      // 5: objcache.record.v1.Inode
-	(*Base)(nil),       // 6: objcache.record.v1.Base
-	(*Link)(nil),       // 7: objcache.record.v1.Link
-	(*Intent)(nil),     // 8: objcache.record.v1.Intent
-	(*DirState)(nil),   // 9: objcache.record.v1.DirState
-	(*DirEntry)(nil),   // 10: objcache.record.v1.DirEntry
-	(*Debt)(nil),       // 11: objcache.record.v1.Debt
-	(*Extent)(nil),     // 12: objcache.record.v1.Extent
-	(*Chunk)(nil),      // 13: objcache.record.v1.Chunk
-	(*Pin)(nil),        // 14: objcache.record.v1.Pin
-	(*Staged)(nil),     // 15: objcache.record.v1.Staged
-	(*Placed)(nil),     // 16: objcache.record.v1.Placed
-	(*Place)(nil),      // 17: objcache.record.v1.Place
-	(*Dropped)(nil),    // 18: objcache.record.v1.Dropped
-	(*Prepared)(nil),   // 19: objcache.record.v1.Prepared
-	(*Decision)(nil),   // 20: objcache.record.v1.Decision
-	(*Result)(nil),     // 21: objcache.record.v1.Result
-	(*Allocation)(nil), // 22: objcache.record.v1.Allocation
-	(*DirTable)(nil),   // 23: objcache.record.v1.DirTable
-	(*TableRow)(nil),   // 24: objcache.record.v1.TableRow
-	nil,                // 25: objcache.record.v1.Inode.XattrsEntry
-	nil,                // 26: objcache.record.v1.TableRow.XattrsEntry
+	(*Live)(nil),       // 2: objcache.record.v1.Live
+	(*View)(nil),       // 3: objcache.record.v1.View
+	(*Cleaned)(nil),    // 4: objcache.record.v1.Cleaned
+	(*TxID)(nil),       // 5: objcache.record.v1.TxID
+	(*Row)(nil),        // 6: objcache.record.v1.Row
+	(*Inode)(nil),      // 7: objcache.record.v1.Inode
+	(*Base)(nil),       // 8: objcache.record.v1.Base
+	(*Link)(nil),       // 9: objcache.record.v1.Link
+	(*Intent)(nil),     // 10: objcache.record.v1.Intent
+	(*DirState)(nil),   // 11: objcache.record.v1.DirState
+	(*DirEntry)(nil),   // 12: objcache.record.v1.DirEntry
+	(*Debt)(nil),       // 13: objcache.record.v1.Debt
+	(*Extent)(nil),     // 14: objcache.record.v1.Extent
+	(*Chunk)(nil),      // 15: objcache.record.v1.Chunk
+	(*Pin)(nil),        // 16: objcache.record.v1.Pin
+	(*Staged)(nil),     // 17: objcache.record.v1.Staged
+	(*Placed)(nil),     // 18: objcache.record.v1.Placed
+	(*Place)(nil),      // 19: objcache.record.v1.Place
+	(*Dropped)(nil),    // 20: objcache.record.v1.Dropped
+	(*Prepared)(nil),   // 21: objcache.record.v1.Prepared
+	(*Decision)(nil),   // 22: objcache.record.v1.Decision
+	(*Result)(nil),     // 23: objcache.record.v1.Result
+	(*Allocation)(nil), // 24: objcache.record.v1.Allocation
+	(*DirTable)(nil),   // 25: objcache.record.v1.DirTable
+	(*TableRow)(nil),   // 26: objcache.record.v1.TableRow
+	nil,                // 27: objcache.record.v1.Inode.XattrsEntry
+	nil,                // 28: objcache.record.v1.TableRow.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
-	3,  // 1: objcache.record.v1.Entry.tx:type_name -> objcache.record.v1.TxID
-	4,  // 2: objcache.record.v1.Entry.rows:type_name -> objcache.record.v1.Row
-	16, // 3: objcache.record.v1.Entry.placed:type_name -> objcache.record.v1.Placed
-	18, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
-	2,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
-	12, // 6: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
-	25, // 7: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
-	6,  // 8: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
-	7,  // 9: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
-	8,  // 10: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
-	6,  // 11: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
-	9,  // 12: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
-	3,  // 13: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
-	11, // 14: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
-	12, // 15: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
-	14, // 16: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
-	3,  // 17: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
-	12, // 18: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
-	12, // 19: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
-	17, // 20: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
-	3,  // 21: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
-	4,  // 22: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
-	18, // 23: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
-	16, // 24: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
-	2,  // 25: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
-	3,  // 26: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
-	24, // 27: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
-	26, // 28: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	5,  // 1: objcache.record.v1.Entry.tx:type_name -> objcache.record.v1.TxID
+	6,  // 2: objcache.record.v1.Entry.rows:type_name -> objcache.record.v1.Row
+	18, // 3: objcache.record.v1.Entry.placed:type_name -> objcache.record.v1.Placed
+	20, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
+	4,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
+	2,  // 6: objcache.record.v1.Entry.live:type_name -> objcache.record.v1.Live
+	14, // 7: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
+	27, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
+	8,  // 9: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
+	9,  // 10: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
+	10, // 11: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
+	8,  // 12: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
+	11, // 13: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
+	5,  // 14: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
+	13, // 15: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
+	14, // 16: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
+	16, // 17: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
+	5,  // 18: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
+	14, // 19: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
+	14, // 20: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
+	19, // 21: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
+	5,  // 22: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
+	6,  // 23: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
+	20, // 24: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
+	18, // 25: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
+	4,  // 26: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
+	5,  // 27: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
+	26, // 28: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
+	28, // 29: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_server_record_record_proto_init() }
@@ -2541,14 +2670,14 @@ func file_server_record_record_proto_init() {
 	if File_server_record_record_proto != nil {
 		return
 	}
-	file_server_record_record_proto_msgTypes[3].OneofWrappers = []any{}
+	file_server_record_record_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_server_record_record_proto_rawDesc), len(file_server_record_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

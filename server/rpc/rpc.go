@@ -13,7 +13,6 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/group"
-	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/ring"
 	"github.com/objcache/objcache/server/transfer"
@@ -214,25 +213,9 @@ func (f *Files) Work(r *rpc.WorkRequest, s rpc.Files_WorkServer) error {
 	}
 	end := &rpc.Progress{FilesTotal: uint64(total), FilesDone: uint64(total), End: true}
 	for ino, perr := range f.Transfer.Stuck() {
-		end.Problems = append(end.Problems, &rpc.Problem{Path: f.nameOf(s.Context(), ino), Error: perr.Error()})
+		end.Problems = append(end.Problems, &rpc.Problem{Path: f.FS.NameOf(s.Context(), ino), Error: perr.Error()})
 	}
 	return s.Send(end)
-}
-
-// nameOf is an inode's path as far as it can be told.
-func (f *Files) nameOf(ctx context.Context, ino objcache.Ino) string {
-	in, err := meta.Inode(f.Group.DB(), ino)
-	if err != nil || len(in.GetLinks()) == 0 {
-		return "inode " + ino.String()
-	}
-	l := in.GetLinks()[0]
-	p, err := f.FS.Peers.Call(ctx, ring.HashInode(objcache.Ino(l.GetDir())), &rpc.Request{
-		Op: &rpc.Request_Path{Path: &rpc.PathRequest{Ino: l.GetDir(), Child: l.GetName(), ChildIno: uint64(ino), Shown: true}},
-	})
-	if err != nil {
-		return l.GetName()
-	}
-	return p.GetPath().GetBucket() + "/" + p.GetPath().GetPath()
 }
 
 // Transactions answers other groups.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
-	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
@@ -68,25 +68,68 @@ func (t *Transfer) fillGaps(ctx context.Context, bk baseKey, off int64, p []byte
 		// The same bytes under another key are another base: of a file on its way, which may go on to a third.
 		now := [2]string{base.GetKey(), base.GetEtag()}
 		if now == last {
-			return t.changedOutside(ctx, bk, err)
+			if err := t.changedOutside(ctx, bk, base, err); err != nil {
+				return err
+			}
 		}
 		last = now
 	}
 }
 
-// changedOutside is the end of a fetch whose object is another now although we did not change it: look at the directory again and let the reader
-// start over with the version that is there now; Stale if there is none.
-func (t *Transfer) changedOutside(ctx context.Context, bk baseKey, cause error) error {
+// changedOutside is called when the object of a file's base is another now, and stays: nil when it is ours all the same, and the base has followed it. Else
+// look at the directory again and let the reader start over with the version that is there now; Stale if there is none.
+func (t *Transfer) changedOutside(ctx context.Context, bk baseKey, base *record.Base, cause error) error {
 	ino := bk.chunk.Ino
+	if err := t.awaitUpload(ctx, bk, base); err != nil {
+		return err
+	}
+	t.forgetBase(bk)
+	switch _, now, err := t.base(ctx, bk); {
+	case err != nil:
+		return err // Superseded
+	case now.GetKey() != base.GetKey() || now.GetEtag() != base.GetEtag():
+		return nil
+	}
 	_, err := t.cfg.Peers.Call(ctx, ring.HashInode(ino), &rpc.Request{Op: &rpc.Request_Refresh{Refresh: &rpc.RefreshRequest{Ino: uint64(ino)}}})
 	if err != nil {
 		return err
 	}
+	t.forgetBase(bk)
 	if _, _, err := t.base(ctx, bk); err != nil {
 		return err // Superseded
 	}
 	t.forgetBase(bk)
 	return objcache.Errorf(objcache.Stale, "bytes of inode %d: %w", ino, cause)
+}
+
+// Waiting for an upload to the key that a reader has found changed.
+const (
+	uploadPause    = 100 * time.Millisecond
+	uploadPatience = time.Minute // as long as a read waits for external storage
+)
+
+// awaitUpload waits while an upload of the file to its base's key is under way: the object may be its own, of which nobody has heard yet. IO when it
+// does not end in time.
+func (t *Transfer) awaitUpload(ctx context.Context, bk baseKey, base *record.Base) error {
+	ctx, cancel := context.WithTimeout(ctx, uploadPatience)
+	defer cancel()
+	for {
+		in, err := t.inspect(ctx, uint64(bk.chunk.Ino))
+		if err != nil || in.GetIntent().GetKey() != base.GetKey() {
+			return err
+		}
+		pause := time.NewTimer(uploadPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			kind := objcache.KindOf(ctx.Err())
+			if kind == objcache.Unavailable {
+				kind = objcache.IO
+			}
+			return objcache.Errorf(kind, "bytes of inode %d: waiting for the end of its upload: %w", bk.chunk.Ino, ctx.Err())
+		}
+	}
 }
 
 func (t *Transfer) base(ctx context.Context, bk baseKey) (string, *record.Base, error) {
@@ -97,11 +140,7 @@ func (t *Transfer) base(ctx context.Context, bk baseKey) (string, *record.Base, 
 	if ok {
 		return b.bucket, b.base, nil
 	}
-	r, err := t.cfg.Peers.Call(ctx, ring.HashInode(ino), &rpc.Request{Op: &rpc.Request_Inspect{Inspect: &rpc.InspectRequest{Ino: uint64(ino)}}})
-	if err != nil {
-		return "", nil, err
-	}
-	in, err := meta.DecodeInode(r.GetInspect().GetInode())
+	in, err := t.inspect(ctx, uint64(ino))
 	if err != nil {
 		return "", nil, err
 	}

@@ -10,41 +10,12 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
-	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
 )
 
-// putParts uploads a large file: each chunk's owner sends its own part, all at the same time. Beyond 10,000 chunks a part is several.
-func (t *Transfer) putParts(ctx context.Context, store external.Store, in *record.Inode) (string, error) {
-	it := in.GetIntent()
-	if err := t.abortUploads(ctx, store, it); err != nil {
-		return "", err
-	}
-	id, err := store.CreateUpload(ctx, it.GetKey(), metadata(in, it))
-	if err != nil {
-		return "", err
-	}
-	it.UploadId = id
-	v, err := encode(it)
-	if err != nil {
-		return "", err
-	}
-	failpoint.Hit(failpoint.BeginBefore)
-	// Logged before any part, so that a crash can always abort it.
-	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
-		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
-	}
-	failpoint.Hit(failpoint.BeginLogged)
-	parts, err := t.sendParts(ctx, in)
-	if err != nil {
-		return "", errors.Join(err, store.AbortUpload(context.WithoutCancel(ctx), it.GetKey(), id))
-	}
-	failpoint.Hit(failpoint.PartsSent)
-	return store.CompleteUpload(ctx, it.GetKey(), id, parts, condition(store, it, true))
-}
-
+// sendParts uploads a large file: each chunk's owner sends its own part, all at the same time.
 func (t *Transfer) sendParts(ctx context.Context, in *record.Inode) ([]external.Part, error) {
 	it := in.GetIntent()
 	base, err := encode(in.GetBase())

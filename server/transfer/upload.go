@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/objcache/objcache"
@@ -69,8 +68,12 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if link.GetKey() == p.GetPath() {
 		match = link.GetEtag()
 	}
+	tx, err := t.cfg.Group.NewTx()
+	if err != nil {
+		return err
+	}
 	it := &record.Intent{
-		Tx: recordTx(t.cfg.Group.NewTx()), Version: in.GetVersion(), Key: p.GetPath(), Dir: dir, Name: name,
+		Tx: recordTx(tx), Version: in.GetVersion(), Key: p.GetPath(), Dir: dir, Name: name,
 		Started: t.now().UnixNano(), Size: in.GetSize(), IfMatch: match,
 	}
 	v, err := encode(it)
@@ -93,11 +96,10 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	failpoint.Hit(failpoint.IntentLogged)
 	in.Intent = it
 	if err := t.transactAll(ctx, pins[len(now):]); err != nil {
-		store, serr := t.store(in.GetBucket())
-		if serr != nil || !errors.Is(err, objcache.Conflict) {
-			return errors.Join(err, serr)
+		if !errors.Is(err, objcache.Conflict) {
+			return err
 		}
-		return errors.Join(err, t.giveUp(ctx, in, store)) // written to meanwhile: begun again at the new version
+		return errors.Join(err, t.giveUp(ctx, in)) // written to meanwhile: begun again at the new version
 	}
 	if err := t.stillStandsAt(ctx, in); err != nil {
 		return err
@@ -113,12 +115,8 @@ func (t *Transfer) stillStandsAt(ctx context.Context, in *record.Inode) error {
 	if err != nil || p.GetPath() == it.GetKey() && len(p.GetBlockedBy()) == 0 {
 		return err
 	}
-	store, err := t.store(in.GetBucket())
-	if err != nil {
-		return err
-	}
 	moved := objcache.Errorf(objcache.Conflict, "a directory above %q has moved", it.GetKey())
-	return errors.Join(moved, t.giveUp(ctx, in, store))
+	return errors.Join(moved, t.giveUp(ctx, in))
 }
 
 // stepsAtOnce is how many chunks one transaction pins or unpins: their extents must fit one log entry.
@@ -208,49 +206,14 @@ func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.Pa
 	return etag, nil
 }
 
-// finish carries an intent to its end, from wherever a crash or a lost reply left it: HeadObject decides whether the object is already ours.
+// finish carries an intent to its end, from wherever a crash or a lost reply left it, as txn.Upload says.
 func (t *Transfer) finish(ctx context.Context, in *record.Inode) error {
-	it := in.GetIntent()
 	store, err := t.store(in.GetBucket())
 	if err != nil {
 		return err
 	}
-	if b := in.GetBase(); b.GetTx() == txString(it.GetTx()) {
-		return t.written(ctx, in, b.GetEtag()) // known already, but not to all of its chunks
-	}
-	if etag, ok, err := t.ours(ctx, store, it); err != nil {
-		return err
-	} else if ok {
-		return t.written(ctx, in, etag)
-	}
-	named := slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == it.GetDir() && l.GetName() == it.GetName() })
-	if !named || it.GetLowestCut() > 0 { // or truncated before a restart: the base has lost bytes of that version
-		return t.giveUp(ctx, in, store)
-	}
-	etag, err := t.write(ctx, store, in)
-	// A key that is gone is a failed If-Match too; some stores say 404 (AWS, versitygw), others 412 (Ceph).
-	if errors.Is(err, objcache.Precondition) || errors.Is(err, objcache.NotExist) && it.GetIfMatch() != "" {
-		return t.foreign(ctx, store, in, err)
-	}
-	if err != nil {
-		return err
-	}
-	return t.written(ctx, in, etag)
-}
-
-// ours reports whether the object of the intent's key was written by it. A fresh intent need not ask.
-func (t *Transfer) ours(ctx context.Context, store external.Store, it *record.Intent) (string, bool, error) {
-	if t.persist.isFresh(it) {
-		return "", false, nil
-	}
-	o, err := store.Head(ctx, it.GetKey())
-	if objcache.KindOf(err) == objcache.NotExist && err != nil {
-		return "", false, nil
-	}
-	if err != nil {
-		return "", false, err
-	}
-	return o.ETag, o.Meta[metaTx] == txString(it.GetTx()), nil
+	a := &attempt{t: t, in: in, it: in.GetIntent(), store: store}
+	return a.run(ctx)
 }
 
 // isFresh is true once for an intent whose upload this process has not begun and no earlier process can have.
@@ -270,12 +233,9 @@ func (p *persisting) isFresh(it *record.Intent) bool {
 	return fresh
 }
 
-// giveUp ends an intent whose name is gone: what may have been uploaded is aborted, what may have been written is deleted with the name's debt.
-func (t *Transfer) giveUp(ctx context.Context, in *record.Inode, store external.Store) error {
+// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt.
+func (t *Transfer) giveUp(ctx context.Context, in *record.Inode) error {
 	it := in.GetIntent()
-	if err := t.abortUploads(ctx, store, it); err != nil {
-		return err
-	}
 	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: true}
 	if b := trashOf(in, it); b != nil {
 		settle.Gone, settle.Key, settle.Etag = false, b.GetKey(), b.GetEtag()
@@ -314,18 +274,6 @@ func unpin(in *record.Inode, it *record.Intent, done bool, etag string) []*rpc.S
 	return steps
 }
 
-// abortUploads aborts multipart uploads of exactly this key that this intent began.
-func (t *Transfer) abortUploads(ctx context.Context, store external.Store, it *record.Intent) error {
-	if it.GetUploadId() == "" {
-		return nil
-	}
-	err := store.AbortUpload(ctx, it.GetKey(), it.GetUploadId())
-	if err != nil && !errors.Is(err, objcache.NoUpload) {
-		return err
-	}
-	return nil
-}
-
 // written commits what external storage now holds (DONE).
 func (t *Transfer) written(ctx context.Context, in *record.Inode, etag string) error {
 	it := in.GetIntent()
@@ -362,37 +310,6 @@ func (t *Transfer) written(ctx context.Context, in *record.Inode, etag string) e
 	return t.insist(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}})
 }
 
-// foreign is a write refused because the object is not the one we knew: ours after all (a lost reply), or another client's.
-func (t *Transfer) foreign(ctx context.Context, store external.Store, in *record.Inode, cause error) error {
-	it := in.GetIntent()
-	o, err := store.Head(ctx, it.GetKey())
-	switch {
-	case objcache.KindOf(err) == objcache.NotExist && err != nil:
-		it.IfMatch = ""
-	case err != nil:
-		return err
-	case o.Meta[metaTx] == txString(it.GetTx()):
-		return t.written(ctx, in, o.ETag)
-	default:
-		if !t.cfg.Overwrite {
-			keep := it.GetKey() + conflictMark + t.cfg.Node + "-" + strconv.FormatInt(t.now().Unix(), 10)
-			if _, err := store.Copy(ctx, keep, it.GetKey(), o.ETag, nil, external.Condition{}); err != nil {
-				return err
-			}
-			t.cfg.Logger.Warn("an object changed in external storage under a dirty file: kept both", "key", it.GetKey(), "other", keep, "error", cause)
-		}
-		it.IfMatch = o.ETag
-	}
-	v, err := encode(it)
-	if err != nil {
-		return err
-	}
-	if err := t.transact(ctx, &rpc.Step{Step: &rpc.Step_BeginPersist{BeginPersist: &rpc.BeginPersist{Ino: in.GetIno(), Version: it.GetVersion(), Intent: v}}}); err != nil {
-		return err
-	}
-	return objcache.Errorf(objcache.Conflict, "tried again over the object that stands under %q: %v", it.GetKey(), cause)
-}
-
 func condition(store external.Store, it *record.Intent, multipart bool) external.Condition {
 	c := store.Capabilities()
 	if multipart && !c.ConditionalComplete || !multipart && !c.ConditionalPut {
@@ -402,22 +319,6 @@ func condition(store external.Store, it *record.Intent, multipart bool) external
 		return external.Condition{IfNone: true}
 	}
 	return external.Condition{IfMatch: it.GetIfMatch()}
-}
-
-// write sends the object.
-func (t *Transfer) write(ctx context.Context, store external.Store, in *record.Inode) (string, error) {
-	it := in.GetIntent()
-	base := in.GetBase()
-	if base.GetKey() != "" && base.GetVersion() == it.GetVersion() && base.GetLength() == it.GetSize() && base.GetSize() == it.GetSize() && it.GetSize() <= maxCopy {
-		etag, err := store.Copy(ctx, it.GetKey(), base.GetKey(), base.GetEtag(), metadata(in, it), external.Condition{})
-		if !errors.Is(err, objcache.NotSupported) && !baseGone(err) {
-			return etag, err
-		}
-	}
-	if it.GetSize() <= objcache.ChunkSize {
-		return t.putWhole(ctx, store, in)
-	}
-	return t.putParts(ctx, store, in)
 }
 
 func (t *Transfer) putWhole(ctx context.Context, store external.Store, in *record.Inode) (string, error) {

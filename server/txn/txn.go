@@ -1,180 +1,89 @@
-// Package txn is two-phase commit with presumed abort as step machines: (state, event) -> (state, actions). It promises that a
-// coordinator commits only after every participant said yes, and decides once. It has no clock, does no I/O and starts no
-// goroutine: the group carries the actions out and reports what happened as the next events.
+// Package txn is two-phase commit with presumed abort, and the upload of one version of one object, as step machines:
+// (state, event) -> (state, actions). It promises that a coordinator commits only after every participant said yes and decides once, that a
+// participant promises a transaction at most once, and that an upload ends only when its object stands. It has no clock, does no I/O and starts no
+// goroutine: the group and the transfer carry the actions out and report what happened as the next events. DESIGN.md says what was searched.
 package txn
 
-import "github.com/objcache/objcache"
+// Outcome is how an attempt went.
+type Outcome uint8
 
-// Event is what happened to a coordinator's transaction.
+// The outcomes.
+const (
+	OK      Outcome = iota // a vote: yes; an append: in the log and applied
+	No                     // a vote: nothing is promised there; an append: not in the log and never will be
+	Unknown                // the answer was lost, or never came: either may be true
+)
+
+// Event is what happened to a transaction at one group.
 type Event struct {
-	Kind  EventKind
-	Group objcache.GroupID // Voted, Acked
-	Err   error            // Voted: why the answer is no; Logged: why the append failed
+	Kind    EventKind
+	From    int     // Voted, Acked: which participant, by its place in the coordinator's list
+	Outcome Outcome // Voted, Logged
 }
 
 // EventKind is one of the events.
 type EventKind uint8
 
-// The events.
+// The events of a coordinator.
 const (
 	Begin  EventKind = iota // own steps are evaluated under their locks
-	Voted                   // a participant answered a Prepare; Err nil means yes
-	Logged                  // the append of COMMIT returned; Err nil means it is committed
+	Voted                   // a Prepare was answered, or the wait for the answer given up
+	Logged                  // the append of COMMIT returned; of a participant: that of PREPARE, COMMIT or ABORT
 	Acked                   // a participant has applied the decision
 	Ended                   // the append of END returned
 )
 
+// The other events of a participant.
+const (
+	Arrived   EventKind = iota + 16 // a Prepare
+	Commit                          // the coordinator said commit, or answered so
+	Abort                           // the coordinator said abort, or answered that it has no record
+	Doubtful                        // nothing was heard for a while
+	Restarted                       // the group has started, its log holds a promise
+)
+
 // Action is what the group must do next.
 type Action struct {
-	Kind  ActionKind
-	Group objcache.GroupID // SendPrepare, SendCommit, SendAbort
-	Err   error            // Reply
+	Kind ActionKind
+	To   Set // SendPrepare, SendCommit, SendAbort
 }
 
 // ActionKind is one of the actions.
 type ActionKind uint8
 
-// The actions.
+// The actions of a coordinator.
 const (
-	SendPrepare ActionKind = iota
+	Nothing ActionKind = iota
+	SendPrepare
 	AppendCommit
-	SendCommit
-	SendAbort // best effort
-	Reply     // to the client; Err nil: committed. The locks are released with it
+	SendCommit // until each has acknowledged
+	SendAbort  // best effort
+	Reply      // to the client: committed. The locks are released with it
+	ReplyError // to the client: the error of participant Cause, or of the append
 	AppendEnd
 )
 
-type phase uint8
-
+// The actions of a participant.
 const (
-	fresh phase = iota
-	preparing
-	committing // COMMIT is being appended
-	telling    // committed; participants are told
-	ending
-	done
+	Promise     ActionKind = iota + 16 // lock, evaluate, append PREPARE: Logged tells how that went
+	VoteYes                            // answer the Prepare
+	VoteNo                             // with the error at hand
+	VoteUnknown                        // the coordinator must not count it as either
+	Refuse                             // the transaction is over, or must not begin any more
+	ApplyCommit                        // append the news of the decision
+	ApplyAbort                         // the same
+	Acknowledge                        // answer the decision: applied here
+	NotYet                             // answer the decision: say it again later
+	Release                            // the locks; the transaction is over here
+	AskCoordinator
 )
 
-// Coordinator is the coordinator's half of one transaction over other groups. Invariant: committing is entered only when no vote is missing
-// and none was no; a decision, once replied, never changes.
-type Coordinator struct {
-	phase    phase
-	others   []objcache.GroupID
-	missing  map[objcache.GroupID]bool // votes, later acknowledgements
-	prepared map[objcache.GroupID]bool // said yes, or may have
-	err      error
-}
+// Actions are carried out in this order; Nothing is skipped.
+type Actions [2]Action
 
-// NewCoordinator begins a transaction with these participants beside the coordinator's own group.
-func NewCoordinator(others []objcache.GroupID) *Coordinator {
-	c := &Coordinator{others: others, missing: map[objcache.GroupID]bool{}, prepared: map[objcache.GroupID]bool{}}
-	for _, g := range others {
-		c.missing[g] = true
-	}
-	return c
-}
-
-// Recover returns the coordinator of a transaction whose COMMIT is in the log and whose END is not.
-func Recover(others []objcache.GroupID) (*Coordinator, []Action) {
-	c := NewCoordinator(others)
-	return c, c.tell()
-}
-
-// Step takes one event and returns what to do. Events that no longer matter are ignored.
-func (c *Coordinator) Step(ev Event) []Action {
-	switch {
-	case ev.Kind == Begin && c.phase == fresh:
-		return c.begin()
-	case ev.Kind == Voted && c.phase == preparing:
-		return c.voted(ev)
-	case ev.Kind == Logged && c.phase == committing:
-		return c.logged(ev)
-	case ev.Kind == Acked && c.phase == telling:
-		delete(c.missing, ev.Group)
-		if len(c.missing) == 0 {
-			c.phase = ending
-			return []Action{{Kind: AppendEnd}}
-		}
-	case ev.Kind == Ended && c.phase == ending:
-		c.phase = done
-	}
-	return nil
-}
-
-// Done reports whether nothing is left to do.
-func (c *Coordinator) Done() bool { return c.phase == done }
-
-// Undecided reports whether the transaction may still go either way.
-func (c *Coordinator) Undecided() bool { return c.phase <= committing }
-
-func (c *Coordinator) begin() []Action {
-	if len(c.others) == 0 {
-		c.phase = committing
-		return []Action{{Kind: AppendCommit}}
-	}
-	c.phase = preparing
-	var as []Action
-	for _, g := range c.others {
-		c.prepared[g] = true
-		as = append(as, Action{Kind: SendPrepare, Group: g})
-	}
-	return as
-}
-
-func (c *Coordinator) voted(ev Event) []Action {
-	if !c.missing[ev.Group] {
-		return nil
-	}
-	delete(c.missing, ev.Group)
-	if ev.Err != nil {
-		if c.err == nil {
-			c.err = ev.Err
-		}
-		// Only a definite refusal means that nothing is prepared there; otherwise the answer may have been lost.
-		if objcache.KindOf(ev.Err) != objcache.Unavailable && objcache.KindOf(ev.Err) != objcache.Interrupted {
-			delete(c.prepared, ev.Group)
-		}
-	}
-	if len(c.missing) > 0 {
-		return nil // wait for all, so that an abort reaches everyone who prepared
-	}
-	if c.err != nil {
-		return c.abort()
-	}
-	c.phase = committing
-	return []Action{{Kind: AppendCommit}}
-}
-
-func (c *Coordinator) abort() []Action {
-	c.phase = done
-	as := []Action{{Kind: Reply, Err: c.err}}
-	for _, g := range c.others {
-		if c.prepared[g] {
-			as = append(as, Action{Kind: SendAbort, Group: g})
-		}
-	}
-	return as
-}
-
-func (c *Coordinator) logged(ev Event) []Action {
-	if ev.Err != nil {
-		// The append may or may not be in the log: participants ask, and the log decides. Telling them anything would be a guess.
-		c.phase, c.err = done, ev.Err
-		return []Action{{Kind: Reply, Err: ev.Err}}
-	}
-	return append([]Action{{Kind: Reply}}, c.tell()...)
-}
-
-func (c *Coordinator) tell() []Action {
-	if len(c.others) == 0 {
-		c.phase = done
-		return nil
-	}
-	c.phase = telling
-	var as []Action
-	for _, g := range c.others {
-		c.missing[g] = true
-		as = append(as, Action{Kind: SendCommit, Group: g})
+func do(kinds ...ActionKind) (as Actions) {
+	for i, k := range kinds {
+		as[i].Kind = k
 	}
 	return as
 }

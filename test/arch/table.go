@@ -67,6 +67,7 @@ var Table = []Room{
 	{Path: "dev", May: []string{"api/rpc"}},
 
 	{Path: "server/servertest", Support: true},
+	{Path: "server/servertest/bubble", Support: true},
 	{Path: "server/external/externaltest", Support: true},
 	{Path: "fuse/fusetest", Support: true},
 	{Path: "test/...", Support: true},

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,7 +112,7 @@ func (w *worker) step() error {
 	if do == nil {
 		return nil
 	}
-	w.log = append(w.log, op)
+	w.log = append(w.log, time.Now().Format("15:04:05.000 ")+op)
 	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}

@@ -41,6 +41,8 @@ type task struct {
 var prelude = map[string]task{
 	"s3.abort-upload.before": {after: "parts.sent"},
 	"s3.abort-upload.after":  {after: "parts.sent"},
+	"s3.list-uploads.before": {after: "parts.sent"},
+	"s3.list-uploads.after":  {after: "parts.sent"},
 	"query.received":         {after: "commit.before"},
 	"query.asking":           {after: "commit.before", other: true},
 	"query.answered":         {after: "commit.before", other: true},
@@ -345,7 +347,7 @@ func walked(t *testing.T, seed uint64) (*cluster, []*worker, string) {
 	t.Setenv(failpoint.SnapshotEntries, "250")
 	path := build(t, "failpoints")
 	c := newCluster(t, newLauncher(t), path)
-	c.must("up", "--flush-interval", "400ms", "--capacity", "256MiB")
+	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
 	var ws []*worker
 	for i := range workers {
 		w := newWorker(filepath.Join(c.mnt(), bucket, fmt.Sprintf("w%d", i)), seed, uint64(i))
@@ -369,7 +371,7 @@ func TestFailpoints_NothingAcknowledgedIsLostAndNoProgramSeesAnError(t *testing.
 		if t.Failed() {
 			t.Logf("seed %d; walk:\n %s", seed, strings.Join(w.mu.log, "\n "))
 			for _, x := range ws {
-				t.Logf("%s:\n %s", x.top, strings.Join(x.log[max(0, len(x.log)-60):], "\n "))
+				t.Logf("%s:\n %s", x.top, strings.Join(x.log[max(0, len(x.log)-400):], "\n "))
 			}
 		}
 	})

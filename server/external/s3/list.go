@@ -95,7 +95,11 @@ func (s *Store) ListUploads(ctx context.Context, key string) ([]external.Upload,
 				return nil, objcache.Errorf(objcache.IO, "s3: list uploads of %s: %w", name(s.bucket, key), err)
 			}
 			if k == key {
-				ups = append(ups, external.Upload{Key: k, ID: aws.ToString(u.UploadId), Initiated: aws.ToTime(u.Initiated)})
+				up := external.Upload{Key: k, ID: aws.ToString(u.UploadId), Initiated: aws.ToTime(u.Initiated)}
+				if u.Initiator != nil {
+					up.Initiator = aws.ToString(u.Initiator.ID)
+				}
+				ups = append(ups, up)
 			}
 		}
 		if !aws.ToBool(out.IsTruncated) {

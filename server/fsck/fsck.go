@@ -1,0 +1,69 @@
+// Package fsck checks the rows of all groups of a cluster against each other: that names and inodes agree, that every row lies with its owner, that what
+// is under way can be finished and what is over has left nothing behind. It promises to change nothing. It does not know where rows come from, and it does
+// not read the bytes of files.
+package fsck
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/server/external"
+	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/ring"
+)
+
+// Group is the rows of one group, which nobody changes meanwhile.
+type Group struct {
+	ID   objcache.GroupID
+	Rows meta.Reader
+}
+
+// Cluster is what is checked.
+type Cluster struct {
+	View   *ring.View
+	Groups []Group // all of the view's; without one of them its rows are reported as missing
+	// Quiet says that nothing is under way and nothing owed: then whatever says so is a finding.
+	Quiet bool
+	// Objects is what external storage lists, by dirName of the bucket and key; nil: it is not compared.
+	Objects map[string]map[string]external.Object
+	// Hidden is the prefix of objects that are the system's own.
+	Hidden string
+}
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities.
+const (
+	Warning Severity = "warning" // something is left behind that costs room or time
+	Error   Severity = "error"   // a name, bytes or their safety are at stake
+)
+
+// Finding is one thing that is not as it must be.
+type Finding struct {
+	Code     Code             `json:"code"`
+	Severity Severity         `json:"severity"`
+	Group    objcache.GroupID `json:"group"` // whose row says so
+	Ino      objcache.Ino     `json:"ino,omitempty"`
+	Path     string           `json:"path,omitempty"` // of the inode, as far as names lead to it
+	Text     string           `json:"text"`
+}
+
+// Code names a kind of finding. Codes are never given a new meaning.
+type Code string
+
+// Check returns what is wrong, by path. The error is that of reading rows.
+func Check(c Cluster) ([]Finding, error) {
+	s := &state{c: c}
+	if err := s.load(); err != nil {
+		return nil, err
+	}
+	for _, check := range []func(){s.owners, s.names, s.links, s.trees, s.owing, s.uploads, s.claims, s.transactions, s.bytes, s.places, s.objects} {
+		check()
+	}
+	slices.SortStableFunc(s.found, func(a, b Finding) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ino, b.Ino), cmp.Compare(a.Code, b.Code))
+	})
+	return s.found, nil
+}
