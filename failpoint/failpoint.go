@@ -40,6 +40,7 @@ const EnvArm = "OBJCACHE_FAILPOINTS"
 
 // The names of numbers that tests make small (Number), each a variable of the environment.
 const (
-	LogSegmentBytes = "OBJCACHE_FAILPOINTS_LOG_SEGMENT_BYTES" // replica.Config.SegmentSize
-	SnapshotEntries = "OBJCACHE_FAILPOINTS_SNAPSHOT_ENTRIES"  // replica.Config.SnapshotEntries
+	LogSegmentBytes   = "OBJCACHE_FAILPOINTS_LOG_SEGMENT_BYTES"   // replica.Config.SegmentSize
+	SnapshotEntries   = "OBJCACHE_FAILPOINTS_SNAPSHOT_ENTRIES"    // replica.Config.SnapshotEntries
+	ChunkSegmentBytes = "OBJCACHE_FAILPOINTS_CHUNK_SEGMENT_BYTES" // chunk.Options.SegmentSize
 )

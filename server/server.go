@@ -167,7 +167,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 		return err
 	}
 	s.budget = chunk.NewBudget(capacity, roomPatience)
-	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger}
+	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger, SegmentSize: int64(failpoint.Number(failpoint.ChunkSegmentBytes))}
 	s.on.Bytes(&opt)
 	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), opt); err != nil {
 		return err

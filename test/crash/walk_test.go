@@ -100,8 +100,18 @@ func (w *walk) note(format string, args ...any) {
 	w.mu.log = append(w.mu.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// all carries tasks out, and now and then compares.
+// all carries tasks out, those that need two servers one at a time, and now and then compares.
 func (w *walk) all(ctx context.Context, tasks []task) error {
+	for i, t := range tasks {
+		if !t.other {
+			continue
+		}
+		w.mu.queue = []task{t}
+		if err := w.lane(ctx, w.victims[i%len(w.victims)]); err != nil {
+			return err
+		}
+	}
+	tasks = slices.DeleteFunc(tasks, func(t task) bool { return t.other })
 	for len(tasks) > 0 {
 		n := min(len(tasks), between)
 		w.mu.queue, tasks = tasks[:n], tasks[n:]
@@ -267,7 +277,7 @@ func (w *walk) strikeAfter(ctx context.Context, v *victim, t task) (bool, error)
 	return w.strikeOther(ctx, v, first, t)
 }
 
-// strikeOther has one of the other servers reach a point while v is dead. They belong to other lanes, which may have killed them by now.
+// strikeOther has one of the other servers reach a point after v has died and come back. No other lane may be under way.
 func (w *walk) strikeOther(ctx context.Context, v *victim, first, t task) (bool, error) {
 	var others []*victim
 	for _, o := range w.victims {
@@ -278,30 +288,36 @@ func (w *walk) strikeOther(ctx context.Context, v *victim, first, t task) (bool,
 			} else {
 				watch.seen = st.Size()
 			}
-			_ = watch.post(ctx, t.Name+"="+t.verb) // dead: then not this one
+			if err := watch.post(ctx, t.Name+"="+t.verb); err != nil {
+				return false, err
+			}
 			others = append(others, &watch)
 		}
 	}
-	var hit *victim
+	if err := w.revive(ctx, v, first, ""); err != nil {
+		return false, err
+	}
 	yes, err := within(ctx, patience, func() (bool, error) {
 		for _, o := range others {
 			if yes, err := o.struck(t.Info, t.verb); yes || err != nil {
-				hit = o
 				return yes, err
 			}
 		}
 		return false, nil
 	})
-	err = errors.Join(err, w.revive(ctx, v, first, ""))
 	for _, o := range others {
-		if o != hit {
-			_ = o.post(ctx, t.Name+"=off")
+		_ = o.post(ctx, t.Name+"=off") // dead: seen below
+	}
+	for _, o := range others {
+		late, serr := o.struck(t.Info, t.verb)
+		if serr != nil || err != nil {
+			return false, errors.Join(err, serr)
+		}
+		if late {
+			yes, err = true, w.revive(ctx, o, t, "")
 		}
 	}
-	if err != nil || !yes {
-		return false, err
-	}
-	return true, w.revive(ctx, hit, t, "")
+	return yes, err
 }
 
 // compare holds the workers and looks for everything through a mount whose cache is empty.
@@ -345,6 +361,7 @@ func walked(t *testing.T, seed uint64) (*cluster, []*worker, string) {
 	t.Helper()
 	t.Setenv(failpoint.LogSegmentBytes, "262144")
 	t.Setenv(failpoint.SnapshotEntries, "250")
+	t.Setenv(failpoint.ChunkSegmentBytes, "1048576")
 	path := build(t, "failpoints")
 	c := newCluster(t, newLauncher(t), path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
