@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // Flush is called once for every close(2) of a descriptor, its duplicates included: what was written is committed, or the close fails. POSIX takes the
@@ -64,11 +65,13 @@ func (f *content) flushLocked(ctx context.Context) error {
 	if !p.Due() {
 		return nil
 	}
+	failpoint.Hit(failpoint.MountFlushBefore)
 	a, err := f.commitLocked(ctx, c, p)
 	if err != nil {
 		f.fs.count.flushErrors.Add(1)
 		return err
 	}
+	failpoint.Hit(failpoint.MountFlushAfter)
 	f.fs.count.flushes.Add(1)
 	f.mu.Lock()
 	f.mu.stream = stream{}
@@ -80,6 +83,7 @@ func (f *content) flushLocked(ctx context.Context) error {
 		return f.replaceLocked(a)
 	}
 	c.Commit(a.Version, a.Size)
+	failpoint.Hit(failpoint.MountFlushNoted)
 	f.fs.nodes.committed(f.ino, from, a.Version)
 	f.setAttr(a)
 	return nil

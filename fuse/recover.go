@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/fuse/cache"
 )
 
@@ -18,7 +19,9 @@ import (
 func (fs *FS) Recover(ctx context.Context, left []cache.Leftover) error {
 	var all []error
 	for _, l := range left {
+		failpoint.Hit(failpoint.MountRecoverBefore)
 		err := fs.recover(ctx, l)
+		failpoint.Hit(failpoint.MountRecoverAfter)
 		if err != nil {
 			all = append(all, objcache.Errorf(objcache.KindOf(err), "recover inode %d: %w", l.File.Ino(), err))
 		} else {

@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // privBits are cleared when somebody unprivileged writes.
@@ -85,6 +86,7 @@ func (f *content) append(ctx context.Context, h *handle, p []byte, kernel int64)
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.MountAppendAfter)
 	c := f.hold()
 	defer f.fs.store.Release(c)
 	from := c.Version()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // admin answers operators.
@@ -116,6 +117,7 @@ func (s *Server) serveMetrics(life context.Context) error {
 			s.logger.Debug("health answer not sent", "error", err)
 		}
 	})
+	failpoint.Handle(mux)
 	if s.cfg.Pprof {
 		HandleProfiles(mux)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/group"
@@ -90,6 +91,7 @@ func (s *Server) open(ctx, life context.Context) (err error) {
 	if err := s.openGroup(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StartServing)
 	if err := s.serve(life); err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 		return err
 	}
 	s.budget = chunk.NewBudget(capacity, roomPatience)
-	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger}
+	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger, SegmentSize: int64(failpoint.Number(failpoint.ChunkSegmentBytes))}
 	s.on.Bytes(&opt)
 	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), opt); err != nil {
 		return err
@@ -171,6 +173,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StartRows)
 	s.group, err = group.Open(ctx, group.Config{
 		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
 		Lease: time.Duration(s.cfg.SessionLease), Fence: s.fence,

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -29,6 +30,7 @@ func (g *Group) Apply(index, term uint64, data []byte) any {
 	frees := g.collectFrees(b, en, index, refused)
 	must(g, index, g.db.Apply(b, pebble.NoSync))
 	g.applied.Store(index)
+	failpoint.Hit(failpoint.ApplyRows)
 	for _, f := range frees {
 		select {
 		case g.frees <- f:
@@ -203,9 +205,11 @@ func recordPlace(p chunk.Place) *record.Place {
 // Flush makes the rows durable, so that the log before them may be dropped and dead bytes be used again.
 func (g *Group) Flush() error {
 	upTo := g.applied.Load()
+	failpoint.Hit(failpoint.RowsFlushBefore)
 	if err := g.db.Flush(); err != nil {
 		return fmt.Errorf("group %d: flush rows: %w", g.id, err)
 	}
+	failpoint.Hit(failpoint.RowsFlushAfter)
 	g.cfg.Bytes.Durable(upTo)
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/ring"
 	"github.com/objcache/objcache/server/txn"
@@ -160,6 +161,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if err := g.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("group %d: recover: %w", cfg.ID, err), g.Close())
 	}
+	failpoint.Hit(failpoint.RecoverDone)
 	work.Go(func() error { return g.settleInDoubt(ctx2) })
 	return g, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
@@ -51,10 +52,12 @@ func (g *Group) Stage(ctx context.Context, c objcache.ClientID, r *rpc.StageRequ
 	if !g.Owns(ring.HashChunk(k)) {
 		return objcache.Errorf(objcache.NotOwner, "chunk %v", k)
 	}
+	failpoint.Hit(failpoint.StageReceived)
 	x, pl, err := g.WriteExtent(ctx, k, r.GetOff(), r.GetData())
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StageWritten)
 	if !g.staged.add(stageKey{c, k}, stagedWrite{r.GetSeq(), x, pl}) {
 		g.FreePlaced([]*record.Placed{pl})
 	}
@@ -62,6 +65,7 @@ func (g *Group) Stage(ctx context.Context, c objcache.ClientID, r *rpc.StageRequ
 		g.expireStaged(stageKey{c, k})
 		return fenced(c)
 	}
+	failpoint.Hit(failpoint.StageRemembered)
 	return nil
 }
 

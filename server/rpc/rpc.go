@@ -11,6 +11,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/ring"
@@ -28,6 +29,7 @@ type Files struct {
 // Call answers one request. Errors of an operation travel in the reply.
 func (f *Files) Call(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 	reply := f.Local(ctx, r)
+	failpoint.Hit(failpoint.ReplyBefore)
 	rpc.Recycle(r) // staged bytes are on the disk, or refused
 	return reply, nil
 }
@@ -237,17 +239,22 @@ type Transactions struct {
 
 // Prepare is a participant's first half.
 func (t *Transactions) Prepare(ctx context.Context, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
-	return t.Group.Prepare(ctx, r)
+	reply, err := t.Group.Prepare(ctx, r)
+	failpoint.Hit(failpoint.ReplyPeerBefore)
+	return reply, err
 }
 
 // Decide is its second.
 func (t *Transactions) Decide(ctx context.Context, r *rpc.DecideRequest) (*rpc.DecideReply, error) {
-	return t.Group.Decide(ctx, r)
+	reply, err := t.Group.Decide(ctx, r)
+	failpoint.Hit(failpoint.ReplyPeerBefore)
+	return reply, err
 }
 
 // Query answers a participant in doubt.
 func (t *Transactions) Query(ctx context.Context, r *rpc.QueryRequest) (*rpc.QueryReply, error) {
 	q, err := t.Group.Query(ctx, r)
+	failpoint.Hit(failpoint.ReplyPeerBefore)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -74,6 +75,7 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	if err := t.transact(ctx, claim); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.TrashClaimed)
 	if err := t.keepParent(ctx, b, p); err != nil {
 		return err
 	}
@@ -86,7 +88,10 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 			return err
 		}
 	}
-	return t.trashGone(ctx, in, b)
+	failpoint.Hit(failpoint.TrashBefore)
+	err = t.trashGone(ctx, in, b)
+	failpoint.Hit(failpoint.TrashSettled)
+	return err
 }
 
 // carriesIno reports whether the object of a key says that it was written for an inode.
