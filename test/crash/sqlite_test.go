@@ -159,7 +159,7 @@ func checkDatabase(t *testing.T, db string, ws []*writer) {
 func TestSqlite_TwoMountsAndKills(t *testing.T) {
 	seed := number(t, "OBJCACHE_SEED", 41)
 	long := time.Duration(number(t, "OBJCACHE_SQLITE_SECONDS", uint64(sqliteTime/time.Second))) * time.Second
-	path := build(t)
+	path := build(t, "")
 	l := newLauncher(t)
 	c := newCluster(t, l, path)
 	c.must("up", "--flush-interval", "2s", "--capacity", "1GiB", "--session-lease", sqliteLease)
