@@ -405,6 +405,8 @@ type Request struct {
 	//	*Request_Lock
 	//	*Request_Session
 	//	*Request_EndSession
+	//	*Request_Lose
+	//	*Request_Compare
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -697,6 +699,24 @@ func (x *Request) GetEndSession() *EndSessionRequest {
 	return nil
 }
 
+func (x *Request) GetLose() *LoseRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Lose); ok {
+			return x.Lose
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCompare() *CompareRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Compare); ok {
+			return x.Compare
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -809,6 +829,14 @@ type Request_EndSession struct {
 	EndSession *EndSessionRequest `protobuf:"bytes,62,opt,name=end_session,json=endSession,proto3,oneof"`
 }
 
+type Request_Lose struct {
+	Lose *LoseRequest `protobuf:"bytes,80,opt,name=lose,proto3,oneof"`
+}
+
+type Request_Compare struct {
+	Compare *CompareRequest `protobuf:"bytes,81,opt,name=compare,proto3,oneof"`
+}
+
 func (*Request_Lookup) isRequest_Op() {}
 
 func (*Request_Readdir) isRequest_Op() {}
@@ -863,6 +891,10 @@ func (*Request_Session) isRequest_Op() {}
 
 func (*Request_EndSession) isRequest_Op() {}
 
+func (*Request_Lose) isRequest_Op() {}
+
+func (*Request_Compare) isRequest_Op() {}
+
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Failure *Failure               `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -882,6 +914,8 @@ type Reply struct {
 	//	*Reply_Standing
 	//	*Reply_Lock
 	//	*Reply_Session
+	//	*Reply_Lose
+	//	*Reply_Compare
 	Result        isReply_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,6 +1091,24 @@ func (x *Reply) GetSession() *SessionReply {
 	return nil
 }
 
+func (x *Reply) GetLose() *LoseReply {
+	if x != nil {
+		if x, ok := x.Result.(*Reply_Lose); ok {
+			return x.Lose
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetCompare() *CompareReply {
+	if x != nil {
+		if x, ok := x.Result.(*Reply_Compare); ok {
+			return x.Compare
+		}
+	}
+	return nil
+}
+
 type isReply_Result interface {
 	isReply_Result()
 }
@@ -1117,6 +1169,14 @@ type Reply_Session struct {
 	Session *SessionReply `protobuf:"bytes,61,opt,name=session,proto3,oneof"`
 }
 
+type Reply_Lose struct {
+	Lose *LoseReply `protobuf:"bytes,80,opt,name=lose,proto3,oneof"`
+}
+
+type Reply_Compare struct {
+	Compare *CompareReply `protobuf:"bytes,81,opt,name=compare,proto3,oneof"`
+}
+
 func (*Reply_Attr) isReply_Result() {}
 
 func (*Reply_Readdir) isReply_Result() {}
@@ -1144,6 +1204,10 @@ func (*Reply_Standing) isReply_Result() {}
 func (*Reply_Lock) isReply_Result() {}
 
 func (*Reply_Session) isReply_Result() {}
+
+func (*Reply_Lose) isReply_Result() {}
+
+func (*Reply_Compare) isReply_Result() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4507,6 +4571,9 @@ type Step struct {
 	//	*Step_CheckParent
 	//	*Step_VanishDir
 	//	*Step_SetLock
+	//	*Step_LoseInode
+	//	*Step_RevertInode
+	//	*Step_RevertEntry
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4738,6 +4805,33 @@ func (x *Step) GetSetLock() *SetLock {
 	return nil
 }
 
+func (x *Step) GetLoseInode() *LoseInode {
+	if x != nil {
+		if x, ok := x.Step.(*Step_LoseInode); ok {
+			return x.LoseInode
+		}
+	}
+	return nil
+}
+
+func (x *Step) GetRevertInode() *RevertInode {
+	if x != nil {
+		if x, ok := x.Step.(*Step_RevertInode); ok {
+			return x.RevertInode
+		}
+	}
+	return nil
+}
+
+func (x *Step) GetRevertEntry() *RevertEntry {
+	if x != nil {
+		if x, ok := x.Step.(*Step_RevertEntry); ok {
+			return x.RevertEntry
+		}
+	}
+	return nil
+}
+
 type isStep_Step interface {
 	isStep_Step()
 }
@@ -4826,6 +4920,18 @@ type Step_SetLock struct {
 	SetLock *SetLock `protobuf:"bytes,60,opt,name=set_lock,json=setLock,proto3,oneof"`
 }
 
+type Step_LoseInode struct {
+	LoseInode *LoseInode `protobuf:"bytes,80,opt,name=lose_inode,json=loseInode,proto3,oneof"`
+}
+
+type Step_RevertInode struct {
+	RevertInode *RevertInode `protobuf:"bytes,81,opt,name=revert_inode,json=revertInode,proto3,oneof"`
+}
+
+type Step_RevertEntry struct {
+	RevertEntry *RevertEntry `protobuf:"bytes,82,opt,name=revert_entry,json=revertEntry,proto3,oneof"`
+}
+
 func (*Step_AddEntry) isStep_Step() {}
 
 func (*Step_RemoveEntry) isStep_Step() {}
@@ -4867,6 +4973,12 @@ func (*Step_CheckParent) isStep_Step() {}
 func (*Step_VanishDir) isStep_Step() {}
 
 func (*Step_SetLock) isStep_Step() {}
+
+func (*Step_LoseInode) isStep_Step() {}
+
+func (*Step_RevertInode) isStep_Step() {}
+
+func (*Step_RevertEntry) isStep_Step() {}
 
 type StepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5433,6 +5545,7 @@ type FlushInode struct {
 	Now           int64                  `protobuf:"varint,6,opt,name=now,proto3" json:"now,omitempty"`
 	Truncate      bool                   `protobuf:"varint,7,opt,name=truncate,proto3" json:"truncate,omitempty"` // size is exact and the generation grows
 	KillPriv      bool                   `protobuf:"varint,8,opt,name=kill_priv,json=killPriv,proto3" json:"kill_priv,omitempty"`
+	Groups        []uint32               `protobuf:"varint,80,rep,packed,name=groups,proto3" json:"groups,omitempty"` // other groups that commit or cut chunks of the file in the same transaction
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5521,6 +5634,13 @@ func (x *FlushInode) GetKillPriv() bool {
 		return x.KillPriv
 	}
 	return false
+}
+
+func (x *FlushInode) GetGroups() []uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
 }
 
 type CommitChunk struct {
@@ -7506,6 +7626,8 @@ type StatusReply struct {
 	Sessions          uint64                 `protobuf:"varint,40,opt,name=sessions,proto3" json:"sessions,omitempty"` // whose rows this server keeps
 	FileLocks         uint64                 `protobuf:"varint,41,opt,name=file_locks,json=fileLocks,proto3" json:"file_locks,omitempty"`
 	LockWaiters       uint64                 `protobuf:"varint,42,opt,name=lock_waiters,json=lockWaiters,proto3" json:"lock_waiters,omitempty"`
+	Losses            []*Loss                `protobuf:"bytes,80,rep,name=losses,proto3" json:"losses,omitempty"` // what was lost with a disk, the latest last
+	LossesInAll       uint64                 `protobuf:"varint,81,opt,name=losses_in_all,json=lossesInAll,proto3" json:"losses_in_all,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -7673,6 +7795,20 @@ func (x *StatusReply) GetLockWaiters() uint64 {
 	return 0
 }
 
+func (x *StatusReply) GetLosses() []*Loss {
+	if x != nil {
+		return x.Losses
+	}
+	return nil
+}
+
+func (x *StatusReply) GetLossesInAll() uint64 {
+	if x != nil {
+		return x.LossesInAll
+	}
+	return 0
+}
+
 type BucketStatus struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	DirName             string                 `protobuf:"bytes,1,opt,name=dir_name,json=dirName,proto3" json:"dir_name,omitempty"`
@@ -7773,6 +7909,860 @@ func (x *BucketStatus) GetError() string {
 	return ""
 }
 
+// MirrorPut brings a group's rows to its keeper: what changed between two entries of its log, or a range of all of them.
+type MirrorPut struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Former        []string               `protobuf:"bytes,3,rep,name=former,proto3" json:"former,omitempty"` // incarnations that this one has taken over
+	From          uint64                 `protobuf:"varint,4,opt,name=from,proto3" json:"from,omitempty"`    // index that the keeper must have; not of a whole copy
+	To            uint64                 `protobuf:"varint,5,opt,name=to,proto3" json:"to,omitempty"`        // index as of which the rows are
+	Whole         bool                   `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`  // rows are all that there are in [lower, upper)
+	Lower         []byte                 `protobuf:"bytes,7,opt,name=lower,proto3" json:"lower,omitempty"`
+	Upper         []byte                 `protobuf:"bytes,8,opt,name=upper,proto3" json:"upper,omitempty"` // empty: the end
+	More          bool                   `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`  // another message brings the rest of the same change, or copy
+	Rows          []*MirrorRow           `protobuf:"bytes,10,rep,name=rows,proto3" json:"rows,omitempty"`
+	Taken         int64                  `protobuf:"varint,11,opt,name=taken,proto3" json:"taken,omitempty"`     // when, by the sender's clock, ns
+	Reached       uint64                 `protobuf:"varint,12,opt,name=reached,proto3" json:"reached,omitempty"` // index that the sender's log has reached
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorPut) Reset() {
+	*x = MirrorPut{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[91]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorPut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorPut) ProtoMessage() {}
+
+func (x *MirrorPut) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[91]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorPut.ProtoReflect.Descriptor instead.
+func (*MirrorPut) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{91}
+}
+
+func (x *MirrorPut) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *MirrorPut) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *MirrorPut) GetFormer() []string {
+	if x != nil {
+		return x.Former
+	}
+	return nil
+}
+
+func (x *MirrorPut) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *MirrorPut) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *MirrorPut) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *MirrorPut) GetLower() []byte {
+	if x != nil {
+		return x.Lower
+	}
+	return nil
+}
+
+func (x *MirrorPut) GetUpper() []byte {
+	if x != nil {
+		return x.Upper
+	}
+	return nil
+}
+
+func (x *MirrorPut) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *MirrorPut) GetRows() []*MirrorRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *MirrorPut) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *MirrorPut) GetReached() uint64 {
+	if x != nil {
+		return x.Reached
+	}
+	return 0
+}
+
+// MirrorRow is a row of a group; value absent means that there is none.
+type MirrorRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorRow) Reset() {
+	*x = MirrorRow{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[92]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorRow) ProtoMessage() {}
+
+func (x *MirrorRow) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[92]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorRow.ProtoReflect.Descriptor instead.
+func (*MirrorRow) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{92}
+}
+
+func (x *MirrorRow) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *MirrorRow) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// MirrorState says what the keeper has after a MirrorPut. resync: it needs a whole copy.
+type MirrorState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resync        bool                   `protobuf:"varint,1,opt,name=resync,proto3" json:"resync,omitempty"`
+	Failure       *Failure               `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorState) Reset() {
+	*x = MirrorState{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorState) ProtoMessage() {}
+
+func (x *MirrorState) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorState.ProtoReflect.Descriptor instead.
+func (*MirrorState) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *MirrorState) GetResync() bool {
+	if x != nil {
+		return x.Resync
+	}
+	return false
+}
+
+func (x *MirrorState) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+type MirrorFetch struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	After         []byte                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"` // key of the last row of the page before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorFetch) Reset() {
+	*x = MirrorFetch{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorFetch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorFetch) ProtoMessage() {}
+
+func (x *MirrorFetch) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorFetch.ProtoReflect.Descriptor instead.
+func (*MirrorFetch) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *MirrorFetch) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *MirrorFetch) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+type MirrorPage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"` // empty: there is no copy
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Reached       uint64                 `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`
+	Taken         int64                  `protobuf:"varint,4,opt,name=taken,proto3" json:"taken,omitempty"`
+	Partial       bool                   `protobuf:"varint,5,opt,name=partial,proto3" json:"partial,omitempty"` // some rows are newer than the index
+	Rows          []*MirrorRow           `protobuf:"bytes,6,rep,name=rows,proto3" json:"rows,omitempty"`
+	Last          bool                   `protobuf:"varint,7,opt,name=last,proto3" json:"last,omitempty"`
+	Failure       *Failure               `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorPage) Reset() {
+	*x = MirrorPage{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorPage) ProtoMessage() {}
+
+func (x *MirrorPage) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorPage.ProtoReflect.Descriptor instead.
+func (*MirrorPage) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *MirrorPage) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *MirrorPage) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *MirrorPage) GetReached() uint64 {
+	if x != nil {
+		return x.Reached
+	}
+	return 0
+}
+
+func (x *MirrorPage) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *MirrorPage) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+func (x *MirrorPage) GetRows() []*MirrorRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *MirrorPage) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *MirrorPage) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
+// Loss is a file whose latest content was lost.
+type Loss struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Ino           uint64                 `protobuf:"varint,2,opt,name=ino,proto3" json:"ino,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"` // when it was found out, ns
+	Cause         string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	Kept          string                 `protobuf:"bytes,5,opt,name=kept,proto3" json:"kept,omitempty"` // key of the object that now stands for it; empty: it had never been persisted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Loss) Reset() {
+	*x = Loss{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Loss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Loss) ProtoMessage() {}
+
+func (x *Loss) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Loss.ProtoReflect.Descriptor instead.
+func (*Loss) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *Loss) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Loss) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *Loss) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Loss) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Loss) GetKept() string {
+	if x != nil {
+		return x.Kept
+	}
+	return ""
+}
+
+// LoseRequest tells the owner of an inode that bytes of it are gone for good.
+type LoseRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	Version       uint64                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // the latest of the file for which bytes are gone
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoseRequest) Reset() {
+	*x = LoseRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoseRequest) ProtoMessage() {}
+
+func (x *LoseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoseRequest.ProtoReflect.Descriptor instead.
+func (*LoseRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *LoseRequest) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *LoseRequest) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *LoseRequest) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// LoseReply: lost means that the file goes back to what external storage has; else chunks up to a version are in external storage.
+type LoseReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lost          bool                   `protobuf:"varint,1,opt,name=lost,proto3" json:"lost,omitempty"`
+	Persisted     uint64                 `protobuf:"varint,2,opt,name=persisted,proto3" json:"persisted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoseReply) Reset() {
+	*x = LoseReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoseReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoseReply) ProtoMessage() {}
+
+func (x *LoseReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoseReply.ProtoReflect.Descriptor instead.
+func (*LoseReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *LoseReply) GetLost() bool {
+	if x != nil {
+		return x.Lost
+	}
+	return false
+}
+
+func (x *LoseReply) GetPersisted() uint64 {
+	if x != nil {
+		return x.Persisted
+	}
+	return 0
+}
+
+// CompareRequest comes from a group that was rebuilt from a mirror: the receiver compares what it has with what the sender has.
+type CompareRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareRequest) Reset() {
+	*x = CompareRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareRequest) ProtoMessage() {}
+
+func (x *CompareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
+func (*CompareRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *CompareRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *CompareRequest) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+type CompareReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lost          uint64                 `protobuf:"varint,1,opt,name=lost,proto3" json:"lost,omitempty"` // files that are given up as lost
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompareReply) Reset() {
+	*x = CompareReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompareReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompareReply) ProtoMessage() {}
+
+func (x *CompareReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompareReply.ProtoReflect.Descriptor instead.
+func (*CompareReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *CompareReply) GetLost() uint64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
+// LoseInode marks a file whose latest content is gone. Stale when it is gone itself.
+type LoseInode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Cause         string                 `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LoseInode) Reset() {
+	*x = LoseInode{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LoseInode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LoseInode) ProtoMessage() {}
+
+func (x *LoseInode) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LoseInode.ProtoReflect.Descriptor instead.
+func (*LoseInode) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *LoseInode) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *LoseInode) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+// RevertInode ends a lost inode: its names are taken away by RevertEntry in the same transaction. What stands under them in external storage stays.
+type RevertInode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Loss          *Loss                  `protobuf:"bytes,4,opt,name=loss,proto3" json:"loss,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertInode) Reset() {
+	*x = RevertInode{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertInode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertInode) ProtoMessage() {}
+
+func (x *RevertInode) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertInode.ProtoReflect.Descriptor instead.
+func (*RevertInode) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *RevertInode) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *RevertInode) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RevertInode) GetLoss() *Loss {
+	if x != nil {
+		return x.Loss
+	}
+	return nil
+}
+
+// RevertEntry forgets a name, whatever it owes, and what the directory knows of external storage: what stands there is listed again.
+type RevertEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           uint64                 `protobuf:"varint,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"` // that has the name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevertEntry) Reset() {
+	*x = RevertEntry{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevertEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevertEntry) ProtoMessage() {}
+
+func (x *RevertEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevertEntry.ProtoReflect.Descriptor instead.
+func (*RevertEntry) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *RevertEntry) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *RevertEntry) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RevertEntry) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
 var File_api_rpc_objcache_proto protoreflect.FileDescriptor
 
 const file_api_rpc_objcache_proto_rawDesc = "" +
@@ -7786,7 +8776,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"view_epoch\x18\x04 \x01(\x04R\tviewEpoch\x12!\n" +
 	"\fview_version\x18\x05 \x01(\x04R\vviewVersion\x12\x14\n" +
 	"\x05start\x18\x06 \x01(\x03R\x05start\x12\x1a\n" +
-	"\binternal\x18( \x01(\bR\binternal\"\xe3\f\n" +
+	"\binternal\x18( \x01(\bR\binternal\"\xd4\r\n" +
 	"\aRequest\x12/\n" +
 	"\x06header\x18\x01 \x01(\v2\x17.objcache.rpc.v1.HeaderR\x06header\x128\n" +
 	"\x06lookup\x18\n" +
@@ -7818,8 +8808,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04lock\x18< \x01(\v2\x1c.objcache.rpc.v1.LockRequestH\x00R\x04lock\x12;\n" +
 	"\asession\x18= \x01(\v2\x1f.objcache.rpc.v1.SessionRequestH\x00R\asession\x12E\n" +
 	"\vend_session\x18> \x01(\v2\".objcache.rpc.v1.EndSessionRequestH\x00R\n" +
-	"endSessionB\x04\n" +
-	"\x02op\"\xce\x06\n" +
+	"endSession\x122\n" +
+	"\x04lose\x18P \x01(\v2\x1c.objcache.rpc.v1.LoseRequestH\x00R\x04lose\x12;\n" +
+	"\acompare\x18Q \x01(\v2\x1f.objcache.rpc.v1.CompareRequestH\x00R\acompareB\x04\n" +
+	"\x02op\"\xbb\a\n" +
 	"\x05Reply\x122\n" +
 	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\x120\n" +
 	"\x04attr\x18\n" +
@@ -7837,7 +8829,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04path\x18\x14 \x01(\v2\x1a.objcache.rpc.v1.PathReplyH\x00R\x04path\x12<\n" +
 	"\bstanding\x18\x15 \x01(\v2\x1e.objcache.rpc.v1.StandingReplyH\x00R\bstanding\x120\n" +
 	"\x04lock\x18< \x01(\v2\x1a.objcache.rpc.v1.LockReplyH\x00R\x04lock\x129\n" +
-	"\asession\x18= \x01(\v2\x1d.objcache.rpc.v1.SessionReplyH\x00R\asessionB\b\n" +
+	"\asession\x18= \x01(\v2\x1d.objcache.rpc.v1.SessionReplyH\x00R\asession\x120\n" +
+	"\x04lose\x18P \x01(\v2\x1a.objcache.rpc.v1.LoseReplyH\x00R\x04lose\x129\n" +
+	"\acompare\x18Q \x01(\v2\x1d.objcache.rpc.v1.CompareReplyH\x00R\acompareB\b\n" +
 	"\x06result\"\a\n" +
 	"\x05Empty\"P\n" +
 	"\aFailure\x12\x12\n" +
@@ -8129,8 +9123,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\x9c\n" +
-	"\n" +
+	"\aPENDING\x10\x03\"\xdf\v\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -8160,7 +9153,11 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\fcheck_parent\x18\x15 \x01(\v2\x1c.objcache.rpc.v1.CheckParentH\x00R\vcheckParent\x12;\n" +
 	"\n" +
 	"vanish_dir\x18\x16 \x01(\v2\x1a.objcache.rpc.v1.VanishDirH\x00R\tvanishDir\x125\n" +
-	"\bset_lock\x18< \x01(\v2\x18.objcache.rpc.v1.SetLockH\x00R\asetLockB\x06\n" +
+	"\bset_lock\x18< \x01(\v2\x18.objcache.rpc.v1.SetLockH\x00R\asetLock\x12;\n" +
+	"\n" +
+	"lose_inode\x18P \x01(\v2\x1a.objcache.rpc.v1.LoseInodeH\x00R\tloseInode\x12A\n" +
+	"\frevert_inode\x18Q \x01(\v2\x1c.objcache.rpc.v1.RevertInodeH\x00R\vrevertInode\x12A\n" +
+	"\frevert_entry\x18R \x01(\v2\x1c.objcache.rpc.v1.RevertEntryH\x00R\vrevertEntryB\x06\n" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
@@ -8204,7 +9201,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bSetInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x121\n" +
 	"\x03set\x18\x02 \x01(\v2\x1f.objcache.rpc.v1.SetattrRequestR\x03set\x123\n" +
-	"\x05xattr\x18\x03 \x01(\v2\x1d.objcache.rpc.v1.XattrRequestR\x05xattr\"\xcd\x01\n" +
+	"\x05xattr\x18\x03 \x01(\v2\x1d.objcache.rpc.v1.XattrRequestR\x05xattr\"\xe5\x01\n" +
 	"\n" +
 	"FlushInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x1e\n" +
@@ -8216,7 +9213,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x10\n" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12\x1a\n" +
 	"\btruncate\x18\a \x01(\bR\btruncate\x12\x1b\n" +
-	"\tkill_priv\x18\b \x01(\bR\bkillPriv\"\xfa\x01\n" +
+	"\tkill_priv\x18\b \x01(\bR\bkillPriv\x12\x16\n" +
+	"\x06groups\x18P \x03(\rR\x06groups\"\xfa\x01\n" +
 	"\vCommitChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x16\n" +
@@ -8405,7 +9403,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\x12\x16\n" +
 	"\x06upload\x18\x04 \x01(\tR\x06upload\x12\x18\n" +
 	"\acluster\x18\x05 \x01(\tR\acluster\"\x0f\n" +
-	"\rStatusRequest\"\x92\x05\n" +
+	"\rStatusRequest\"\xe5\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -8430,7 +9428,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bsessions\x18( \x01(\x04R\bsessions\x12\x1d\n" +
 	"\n" +
 	"file_locks\x18) \x01(\x04R\tfileLocks\x12!\n" +
-	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\"\x99\x02\n" +
+	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\x12-\n" +
+	"\x06losses\x18P \x03(\v2\x15.objcache.rpc.v1.LossR\x06losses\x12\"\n" +
+	"\rlosses_in_all\x18Q \x01(\x04R\vlossesInAll\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
 	"\vbucket_name\x18\x02 \x01(\tR\n" +
@@ -8440,14 +9440,80 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x14conditional_complete\x18\x05 \x01(\bR\x13conditionalComplete\x12\x1b\n" +
 	"\tcopy_part\x18\x06 \x01(\bR\bcopyPart\x12\"\n" +
 	"\rcopy_if_match\x18\a \x01(\bR\vcopyIfMatch\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error2\x84\x01\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xb5\x02\n" +
+	"\tMirrorPut\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x16\n" +
+	"\x06former\x18\x03 \x03(\tR\x06former\x12\x12\n" +
+	"\x04from\x18\x04 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\x04R\x02to\x12\x14\n" +
+	"\x05whole\x18\x06 \x01(\bR\x05whole\x12\x14\n" +
+	"\x05lower\x18\a \x01(\fR\x05lower\x12\x14\n" +
+	"\x05upper\x18\b \x01(\fR\x05upper\x12\x12\n" +
+	"\x04more\x18\t \x01(\bR\x04more\x12.\n" +
+	"\x04rows\x18\n" +
+	" \x03(\v2\x1a.objcache.rpc.v1.MirrorRowR\x04rows\x12\x14\n" +
+	"\x05taken\x18\v \x01(\x03R\x05taken\x12\x18\n" +
+	"\areached\x18\f \x01(\x04R\areached\"B\n" +
+	"\tMirrorRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x19\n" +
+	"\x05value\x18\x02 \x01(\fH\x00R\x05value\x88\x01\x01B\b\n" +
+	"\x06_value\"Y\n" +
+	"\vMirrorState\x12\x16\n" +
+	"\x06resync\x18\x01 \x01(\bR\x06resync\x122\n" +
+	"\afailure\x18\x02 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\"9\n" +
+	"\vMirrorFetch\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\fR\x05after\"\x86\x02\n" +
+	"\n" +
+	"MirrorPage\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x18\n" +
+	"\areached\x18\x03 \x01(\x04R\areached\x12\x14\n" +
+	"\x05taken\x18\x04 \x01(\x03R\x05taken\x12\x18\n" +
+	"\apartial\x18\x05 \x01(\bR\apartial\x12.\n" +
+	"\x04rows\x18\x06 \x03(\v2\x1a.objcache.rpc.v1.MirrorRowR\x04rows\x12\x12\n" +
+	"\x04last\x18\a \x01(\bR\x04last\x122\n" +
+	"\afailure\x18\b \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\"f\n" +
+	"\x04Loss\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x10\n" +
+	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x14\n" +
+	"\x05cause\x18\x04 \x01(\tR\x05cause\x12\x12\n" +
+	"\x04kept\x18\x05 \x01(\tR\x04kept\"O\n" +
+	"\vLoseRequest\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"=\n" +
+	"\tLoseReply\x12\x12\n" +
+	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x1c\n" +
+	"\tpersisted\x18\x02 \x01(\x04R\tpersisted\"<\n" +
+	"\x0eCompareRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"\"\n" +
+	"\fCompareReply\x12\x12\n" +
+	"\x04lost\x18\x01 \x01(\x04R\x04lost\"3\n" +
+	"\tLoseInode\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"d\n" +
+	"\vRevertInode\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12)\n" +
+	"\x04loss\x18\x04 \x01(\v2\x15.objcache.rpc.v1.LossR\x04loss\"E\n" +
+	"\vRevertEntry\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03ino\x18\x03 \x01(\x04R\x03ino2\x84\x01\n" +
 	"\x05Files\x128\n" +
 	"\x04Call\x12\x18.objcache.rpc.v1.Request\x1a\x16.objcache.rpc.v1.Reply\x12A\n" +
 	"\x04Work\x12\x1c.objcache.rpc.v1.WorkRequest\x1a\x19.objcache.rpc.v1.Progress0\x012\xe6\x01\n" +
 	"\fTransactions\x12I\n" +
 	"\aPrepare\x12\x1f.objcache.rpc.v1.PrepareRequest\x1a\x1d.objcache.rpc.v1.PrepareReply\x12F\n" +
 	"\x06Decide\x12\x1e.objcache.rpc.v1.DecideRequest\x1a\x1c.objcache.rpc.v1.DecideReply\x12C\n" +
-	"\x05Query\x12\x1d.objcache.rpc.v1.QueryRequest\x1a\x1b.objcache.rpc.v1.QueryReply2\x91\x01\n" +
+	"\x05Query\x12\x1d.objcache.rpc.v1.QueryRequest\x1a\x1b.objcache.rpc.v1.QueryReply2\x8d\x01\n" +
+	"\x06Mirror\x12?\n" +
+	"\x03Put\x12\x1a.objcache.rpc.v1.MirrorPut\x1a\x1c.objcache.rpc.v1.MirrorState\x12B\n" +
+	"\x05Fetch\x12\x1c.objcache.rpc.v1.MirrorFetch\x1a\x1b.objcache.rpc.v1.MirrorPage2\x91\x01\n" +
 	"\x05Admin\x12F\n" +
 	"\x06Status\x12\x1e.objcache.rpc.v1.StatusRequest\x1a\x1c.objcache.rpc.v1.StatusReply\x12@\n" +
 	"\x04View\x12\x1c.objcache.rpc.v1.ViewRequest\x1a\x1a.objcache.rpc.v1.ViewReplyB&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
@@ -8465,7 +9531,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -8563,8 +9629,21 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*StatusRequest)(nil),     // 93: objcache.rpc.v1.StatusRequest
 	(*StatusReply)(nil),       // 94: objcache.rpc.v1.StatusReply
 	(*BucketStatus)(nil),      // 95: objcache.rpc.v1.BucketStatus
-	nil,                       // 96: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 97: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*MirrorPut)(nil),         // 96: objcache.rpc.v1.MirrorPut
+	(*MirrorRow)(nil),         // 97: objcache.rpc.v1.MirrorRow
+	(*MirrorState)(nil),       // 98: objcache.rpc.v1.MirrorState
+	(*MirrorFetch)(nil),       // 99: objcache.rpc.v1.MirrorFetch
+	(*MirrorPage)(nil),        // 100: objcache.rpc.v1.MirrorPage
+	(*Loss)(nil),              // 101: objcache.rpc.v1.Loss
+	(*LoseRequest)(nil),       // 102: objcache.rpc.v1.LoseRequest
+	(*LoseReply)(nil),         // 103: objcache.rpc.v1.LoseReply
+	(*CompareRequest)(nil),    // 104: objcache.rpc.v1.CompareRequest
+	(*CompareReply)(nil),      // 105: objcache.rpc.v1.CompareReply
+	(*LoseInode)(nil),         // 106: objcache.rpc.v1.LoseInode
+	(*RevertInode)(nil),       // 107: objcache.rpc.v1.RevertInode
+	(*RevertEntry)(nil),       // 108: objcache.rpc.v1.RevertEntry
+	nil,                       // 109: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 110: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -8595,94 +9674,111 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	84,  // 25: objcache.rpc.v1.Request.lock:type_name -> objcache.rpc.v1.LockRequest
 	86,  // 26: objcache.rpc.v1.Request.session:type_name -> objcache.rpc.v1.SessionRequest
 	88,  // 27: objcache.rpc.v1.Request.end_session:type_name -> objcache.rpc.v1.EndSessionRequest
-	9,   // 28: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
-	11,  // 29: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
-	15,  // 30: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
-	23,  // 31: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
-	28,  // 32: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
-	30,  // 33: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
-	35,  // 34: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
-	8,   // 35: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
-	39,  // 36: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
-	45,  // 37: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
-	47,  // 38: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
-	41,  // 39: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
-	43,  // 40: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
-	85,  // 41: objcache.rpc.v1.Reply.lock:type_name -> objcache.rpc.v1.LockReply
-	87,  // 42: objcache.rpc.v1.Reply.session:type_name -> objcache.rpc.v1.SessionReply
-	10,  // 43: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
-	10,  // 44: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
-	14,  // 45: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
-	0,   // 46: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	96,  // 47: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	32,  // 48: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
-	33,  // 49: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
-	10,  // 50: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	97,  // 51: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
-	1,   // 52: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
-	51,  // 53: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
-	58,  // 54: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
-	9,   // 55: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
-	59,  // 56: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
-	9,   // 57: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
-	2,   // 58: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
-	60,  // 59: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
-	62,  // 60: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
-	63,  // 61: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
-	64,  // 62: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
-	65,  // 63: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
-	66,  // 64: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
-	67,  // 65: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
-	68,  // 66: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
-	69,  // 67: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
-	70,  // 68: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
-	71,  // 69: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
-	72,  // 70: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
-	74,  // 71: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
-	75,  // 72: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	76,  // 73: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
-	77,  // 74: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	79,  // 75: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	80,  // 76: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	82,  // 77: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	81,  // 78: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
-	89,  // 79: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
-	61,  // 80: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 81: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	17,  // 82: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	22,  // 83: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	33,  // 84: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73,  // 85: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	73,  // 86: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	78,  // 87: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	3,   // 88: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
-	83,  // 89: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
-	10,  // 90: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
-	83,  // 91: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
-	4,   // 92: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
-	83,  // 93: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
-	91,  // 94: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	95,  // 95: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	51,  // 96: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	6,   // 97: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 98: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 99: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 100: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 101: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	93,  // 102: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	90,  // 103: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	7,   // 104: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	50,  // 105: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	53,  // 106: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	55,  // 107: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	57,  // 108: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	94,  // 109: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	92,  // 110: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	104, // [104:111] is the sub-list for method output_type
-	97,  // [97:104] is the sub-list for method input_type
-	97,  // [97:97] is the sub-list for extension type_name
-	97,  // [97:97] is the sub-list for extension extendee
-	0,   // [0:97] is the sub-list for field type_name
+	102, // 28: objcache.rpc.v1.Request.lose:type_name -> objcache.rpc.v1.LoseRequest
+	104, // 29: objcache.rpc.v1.Request.compare:type_name -> objcache.rpc.v1.CompareRequest
+	9,   // 30: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
+	11,  // 31: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
+	15,  // 32: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
+	23,  // 33: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
+	28,  // 34: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
+	30,  // 35: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
+	35,  // 36: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
+	8,   // 37: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
+	39,  // 38: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
+	45,  // 39: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
+	47,  // 40: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
+	41,  // 41: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
+	43,  // 42: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
+	85,  // 43: objcache.rpc.v1.Reply.lock:type_name -> objcache.rpc.v1.LockReply
+	87,  // 44: objcache.rpc.v1.Reply.session:type_name -> objcache.rpc.v1.SessionReply
+	103, // 45: objcache.rpc.v1.Reply.lose:type_name -> objcache.rpc.v1.LoseReply
+	105, // 46: objcache.rpc.v1.Reply.compare:type_name -> objcache.rpc.v1.CompareReply
+	10,  // 47: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
+	10,  // 48: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
+	14,  // 49: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
+	0,   // 50: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
+	109, // 51: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	32,  // 52: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
+	33,  // 53: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
+	10,  // 54: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
+	110, // 55: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	1,   // 56: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
+	51,  // 57: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
+	58,  // 58: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
+	9,   // 59: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
+	59,  // 60: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
+	9,   // 61: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
+	2,   // 62: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
+	60,  // 63: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
+	62,  // 64: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
+	63,  // 65: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
+	64,  // 66: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
+	65,  // 67: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
+	66,  // 68: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
+	67,  // 69: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
+	68,  // 70: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
+	69,  // 71: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
+	70,  // 72: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
+	71,  // 73: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
+	72,  // 74: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
+	74,  // 75: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
+	75,  // 76: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
+	76,  // 77: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	77,  // 78: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	79,  // 79: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	80,  // 80: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	82,  // 81: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	81,  // 82: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
+	89,  // 83: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
+	106, // 84: objcache.rpc.v1.Step.lose_inode:type_name -> objcache.rpc.v1.LoseInode
+	107, // 85: objcache.rpc.v1.Step.revert_inode:type_name -> objcache.rpc.v1.RevertInode
+	108, // 86: objcache.rpc.v1.Step.revert_entry:type_name -> objcache.rpc.v1.RevertEntry
+	61,  // 87: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 88: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	17,  // 89: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 90: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 91: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 92: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 93: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 94: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 95: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 96: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 97: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 98: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 99: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 100: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 101: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	95,  // 102: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 103: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	101, // 104: objcache.rpc.v1.StatusReply.losses:type_name -> objcache.rpc.v1.Loss
+	97,  // 105: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 106: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
+	97,  // 107: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 108: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
+	101, // 109: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
+	6,   // 110: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 111: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 112: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 113: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 114: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	96,  // 115: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
+	99,  // 116: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
+	93,  // 117: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	90,  // 118: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	7,   // 119: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 120: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 121: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 122: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 123: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	98,  // 124: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
+	100, // 125: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
+	94,  // 126: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	92,  // 127: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	119, // [119:128] is the sub-list for method output_type
+	110, // [110:119] is the sub-list for method input_type
+	110, // [110:110] is the sub-list for extension type_name
+	110, // [110:110] is the sub-list for extension extendee
+	0,   // [0:110] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -8718,6 +9814,8 @@ func file_api_rpc_objcache_proto_init() {
 		(*Request_Lock)(nil),
 		(*Request_Session)(nil),
 		(*Request_EndSession)(nil),
+		(*Request_Lose)(nil),
+		(*Request_Compare)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[2].OneofWrappers = []any{
 		(*Reply_Attr)(nil),
@@ -8734,6 +9832,8 @@ func file_api_rpc_objcache_proto_init() {
 		(*Reply_Standing)(nil),
 		(*Reply_Lock)(nil),
 		(*Reply_Session)(nil),
+		(*Reply_Lose)(nil),
+		(*Reply_Compare)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[12].OneofWrappers = []any{}
 	file_api_rpc_objcache_proto_msgTypes[53].OneofWrappers = []any{
@@ -8758,16 +9858,20 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_CheckParent)(nil),
 		(*Step_VanishDir)(nil),
 		(*Step_SetLock)(nil),
+		(*Step_LoseInode)(nil),
+		(*Step_RevertInode)(nil),
+		(*Step_RevertEntry)(nil),
 	}
+	file_api_rpc_objcache_proto_msgTypes[92].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   93,
+			NumMessages:   106,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_api_rpc_objcache_proto_goTypes,
 		DependencyIndexes: file_api_rpc_objcache_proto_depIdxs,

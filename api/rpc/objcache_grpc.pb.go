@@ -353,6 +353,150 @@ var Transactions_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Mirror_Put_FullMethodName   = "/objcache.rpc.v1.Mirror/Put"
+	Mirror_Fetch_FullMethodName = "/objcache.rpc.v1.Mirror/Fetch"
+)
+
+// MirrorClient is the client API for Mirror service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Mirror keeps a copy of a neighbour's rows, so that the loss of its disk can be told by name.
+type MirrorClient interface {
+	Put(ctx context.Context, in *MirrorPut, opts ...grpc.CallOption) (*MirrorState, error)
+	Fetch(ctx context.Context, in *MirrorFetch, opts ...grpc.CallOption) (*MirrorPage, error)
+}
+
+type mirrorClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewMirrorClient(cc grpc.ClientConnInterface) MirrorClient {
+	return &mirrorClient{cc}
+}
+
+func (c *mirrorClient) Put(ctx context.Context, in *MirrorPut, opts ...grpc.CallOption) (*MirrorState, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MirrorState)
+	err := c.cc.Invoke(ctx, Mirror_Put_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *mirrorClient) Fetch(ctx context.Context, in *MirrorFetch, opts ...grpc.CallOption) (*MirrorPage, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MirrorPage)
+	err := c.cc.Invoke(ctx, Mirror_Fetch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// MirrorServer is the server API for Mirror service.
+// All implementations must embed UnimplementedMirrorServer
+// for forward compatibility.
+//
+// Mirror keeps a copy of a neighbour's rows, so that the loss of its disk can be told by name.
+type MirrorServer interface {
+	Put(context.Context, *MirrorPut) (*MirrorState, error)
+	Fetch(context.Context, *MirrorFetch) (*MirrorPage, error)
+	mustEmbedUnimplementedMirrorServer()
+}
+
+// UnimplementedMirrorServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedMirrorServer struct{}
+
+func (UnimplementedMirrorServer) Put(context.Context, *MirrorPut) (*MirrorState, error) {
+	return nil, status.Error(codes.Unimplemented, "method Put not implemented")
+}
+func (UnimplementedMirrorServer) Fetch(context.Context, *MirrorFetch) (*MirrorPage, error) {
+	return nil, status.Error(codes.Unimplemented, "method Fetch not implemented")
+}
+func (UnimplementedMirrorServer) mustEmbedUnimplementedMirrorServer() {}
+func (UnimplementedMirrorServer) testEmbeddedByValue()                {}
+
+// UnsafeMirrorServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to MirrorServer will
+// result in compilation errors.
+type UnsafeMirrorServer interface {
+	mustEmbedUnimplementedMirrorServer()
+}
+
+func RegisterMirrorServer(s grpc.ServiceRegistrar, srv MirrorServer) {
+	// If the following call panics, it indicates UnimplementedMirrorServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Mirror_ServiceDesc, srv)
+}
+
+func _Mirror_Put_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MirrorPut)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MirrorServer).Put(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Mirror_Put_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MirrorServer).Put(ctx, req.(*MirrorPut))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Mirror_Fetch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MirrorFetch)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MirrorServer).Fetch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Mirror_Fetch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MirrorServer).Fetch(ctx, req.(*MirrorFetch))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Mirror_ServiceDesc is the grpc.ServiceDesc for Mirror service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Mirror_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "objcache.rpc.v1.Mirror",
+	HandlerType: (*MirrorServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Put",
+			Handler:    _Mirror_Put_Handler,
+		},
+		{
+			MethodName: "Fetch",
+			Handler:    _Mirror_Fetch_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "api/rpc/objcache.proto",
+}
+
+const (
 	Admin_Status_FullMethodName = "/objcache.rpc.v1.Admin/Status"
 	Admin_View_FullMethodName   = "/objcache.rpc.v1.Admin/View"
 )

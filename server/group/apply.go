@@ -28,8 +28,12 @@ func (g *Group) Apply(index, term uint64, data []byte) any {
 	refused := g.fill(b, en, index, term)
 	must(g, index, b.Set(appliedRow, binary.BigEndian.AppendUint64(nil, index), nil))
 	frees := g.collectFrees(b, en, index, refused)
+	keys := g.changed(b)
 	must(g, index, g.db.Apply(b, pebble.NoSync))
 	g.applied.Store(index)
+	if g.cfg.Changed != nil {
+		g.cfg.Changed(index, keys)
+	}
 	failpoint.Hit(failpoint.ApplyRows)
 	for _, f := range frees {
 		select {
@@ -41,6 +45,20 @@ func (g *Group) Apply(index, term uint64, data []byte) any {
 		return refused
 	}
 	return nil
+}
+
+// changed are the keys in a batch that is about to be applied, if anybody wants to know.
+func (g *Group) changed(b *pebble.Batch) (keys [][]byte) {
+	if g.cfg.Changed == nil {
+		return nil
+	}
+	for r := b.Reader(); ; {
+		_, k, _, ok, err := r.Next()
+		if err != nil || !ok {
+			return keys
+		}
+		keys = append(keys, k) // Changed does not keep them
+	}
 }
 
 func must(g *Group, index uint64, err error) {

@@ -66,6 +66,10 @@ type Config struct {
 	Logger *slog.Logger
 	// OpenLog starts the log with the group as its state machine. Called once, by Open.
 	OpenLog func(*Group) (Log, error)
+	// Changed hears which rows an applied entry has changed; nil: nobody does.
+	Changed func(index uint64, keys [][]byte)
+	// Rebuilt says that the rows are a mirror's, after a loss of the disk; nil: they are the group's own.
+	Rebuilt *Rebuilt
 	// Fence tells a group of the end of a session; nil: this is the only group.
 	Fence func(ctx context.Context, to objcache.GroupID, r *rpc.EndSessionRequest) error
 	// Lease is how long a session lives without being heard of. Default 30 s.
@@ -94,6 +98,7 @@ type Group struct {
 	sessions    sessions
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing
+	rebuilt     *Rebuilt
 	view        objcache.ViewVersion // under which evaluations count; of apply alone
 	logger      *slog.Logger
 	ctx         context.Context // of the group's life; ends with Close
@@ -135,7 +140,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	ctx2, stop := context.WithCancel(context.Background())
 	work, ctx2 := errgroup.WithContext(ctx2)
 	g := &Group{
-		cfg: cfg, id: cfg.ID, db: cfg.DB, locks: txn.NewLocks(), started: time.Now(), frees: make(chan freeing, 4096),
+		cfg: cfg, id: cfg.ID, db: cfg.DB, rebuilt: cfg.Rebuilt, locks: txn.NewLocks(), started: time.Now(), frees: make(chan freeing, 4096),
 		logger: cfg.Logger.With("group", cfg.ID), ctx: ctx2, stop: stop, work: work,
 	}
 	g.mu.pending = map[objcache.TxID]bool{}

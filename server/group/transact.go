@@ -82,7 +82,7 @@ func (g *Group) newTx(h *rpc.Header, live bool) (objcache.TxID, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.mu.counter++
-	seq, ok := txn.TxSeq(g.log.Term(), g.mu.counter)
+	seq, ok := txn.TxSeq(g.log.Term()+g.rebuilt.terms(), g.mu.counter)
 	if !ok {
 		return objcache.TxID{}, objcache.Errorf(objcache.IO, "group %d has used up the transaction numbers of its term: restart it", g.id)
 	}

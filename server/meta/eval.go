@@ -134,6 +134,12 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.vanishDir(x.VanishDir)
 	case *rpc.Step_SetLock:
 		return nil, e.setLock(x.SetLock)
+	case *rpc.Step_LoseInode:
+		return nil, e.loseInode(x.LoseInode)
+	case *rpc.Step_RevertInode:
+		return nil, e.revertInode(x.RevertInode)
+	case *rpc.Step_RevertEntry:
+		return nil, e.revertEntry(x.RevertEntry)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "step %T", s.GetStep())
 }
@@ -190,6 +196,6 @@ func (e *Eval) deleteInode(in *record.Inode) error {
 
 // Owes reports whether external storage does not yet hold what the namespace says of the inode.
 func Owes(in *record.Inode) bool {
-	return in.GetDirty() || in.GetAttrDirty() || in.GetDead() || in.GetIntent() != nil || len(in.GetTrash()) > 0 ||
+	return in.GetLost() != "" || in.GetDirty() || in.GetAttrDirty() || in.GetDead() || in.GetIntent() != nil || len(in.GetTrash()) > 0 ||
 		in.GetOrphan() || in.GetDir().GetMoving() || in.GetDir().GetDetour() != "" || in.GetDir().GetTableChanges() != in.GetDir().GetTableWritten()
 }

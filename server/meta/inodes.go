@@ -238,12 +238,15 @@ func (e *Eval) flushInode(s *rpc.FlushInode) error {
 	switch {
 	case in.GetMode()&objcache.ModeMask != objcache.ModeRegular:
 		return objcache.Errorf(objcache.Invalid, "inode %d is no regular file", s.GetIno())
+	case in.GetLost() != "":
+		return objcache.Errorf(objcache.Stale, "the content of inode %d is lost: %s", s.GetIno(), in.GetLost())
 	case in.GetVersion() != s.GetVersion():
 		return objcache.Errorf(objcache.Conflict, "inode %d is at version %d, not %d", s.GetIno(), in.GetVersion(), s.GetVersion())
 	case in.GetGeneration() != s.GetGeneration():
 		return objcache.Errorf(objcache.StageLost, "inode %d was truncated: generation %d, not %d", s.GetIno(), in.GetGeneration(), s.GetGeneration())
 	}
 	in.Version++
+	commitsOf(in, s.GetGroups())
 	if s.GetTruncate() {
 		truncate(in, s.GetSize())
 	} else {

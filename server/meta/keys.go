@@ -70,6 +70,12 @@ func lock(s *rpc.Step) string {
 		return LockInode(x.VanishDir.GetIno())
 	case *rpc.Step_SetLock:
 		return LockFileLocks(x.SetLock.GetIno())
+	case *rpc.Step_LoseInode:
+		return LockInode(x.LoseInode.GetIno())
+	case *rpc.Step_RevertInode:
+		return LockInode(x.RevertInode.GetIno())
+	case *rpc.Step_RevertEntry:
+		return LockInode(x.RevertEntry.GetDir())
 	}
 	return "" // Step refuses it
 }
@@ -123,6 +129,12 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return inode(x.VanishDir.GetIno())
 	case *rpc.Step_SetLock:
 		return inode(x.SetLock.GetIno())
+	case *rpc.Step_LoseInode:
+		return inode(x.LoseInode.GetIno())
+	case *rpc.Step_RevertInode:
+		return inode(x.RevertInode.GetIno())
+	case *rpc.Step_RevertEntry:
+		return inode(x.RevertEntry.GetDir())
 	}
 	return 0 // Step refuses it
 }

@@ -35,6 +35,7 @@ import (
 //	G s hash8 client8                   record.Session
 //	G e client8                         record.Ended
 //	G k client8                         record.Acknowledged
+//	G w at8 ino8                        record.Loss
 //
 // Numbers are big endian. Rows of space 'L' are this replica's own (server/group).
 const (

@@ -88,6 +88,7 @@ func (f *FS) truncation(in *record.Inode, r *rpc.SetattrRequest) ([]*rpc.Step, e
 			Ino: in.GetIno(), Cut: r.GetSize(), OldSize: in.GetSize(), Version: in.GetVersion() + 1, Group: uint32(g),
 		}}})
 	}
+	f.nameGroups(steps)
 	return steps, nil
 }
 

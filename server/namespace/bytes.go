@@ -2,6 +2,7 @@ package namespace
 
 import (
 	"context"
+	"slices"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -87,6 +88,7 @@ func (f *FS) Flush(ctx context.Context, h *rpc.Header, r *rpc.FlushRequest) (*rp
 		if used {
 			steps = append(steps, &rpc.Step{Step: &rpc.Step_CommitChunk{CommitChunk: own}})
 		}
+		f.nameGroups(steps)
 		if err := f.Group.SyncFor(ctx, steps); err != nil {
 			return nil, err
 		}
@@ -153,6 +155,7 @@ func (f *FS) Append(ctx context.Context, h *rpc.Header, r *rpc.AppendRequest) (*
 			return nil, err
 		}
 		steps = append(steps, staged...)
+		f.nameGroups(steps)
 		if err := f.Group.SyncFor(ctx, steps); err != nil {
 			return nil, err
 		}
@@ -188,4 +191,15 @@ func (f *FS) stageAppend(ctx context.Context, in *record.Inode, h *rpc.Header, d
 		data, off = data[n:], off+n
 	}
 	return steps, nil
+}
+
+// nameGroups tells the inode's step which other groups change chunks with it. The first step is the inode's.
+func (f *FS) nameGroups(steps []*rpc.Step) {
+	v := f.View()
+	fl := steps[0].GetFlushInode()
+	for _, s := range steps[1:] {
+		if g := uint32(meta.Owner(v, s)); g != uint32(f.Group.ID()) && !slices.Contains(fl.Groups, g) {
+			fl.Groups = append(fl.Groups, g)
+		}
+	}
 }

@@ -526,12 +526,14 @@ type Inode struct {
 	Dirty         bool                   `protobuf:"varint,18,opt,name=dirty,proto3" json:"dirty,omitempty"`                          // bytes differ from the object of at least one name
 	AttrDirty     bool                   `protobuf:"varint,19,opt,name=attr_dirty,json=attrDirty,proto3" json:"attr_dirty,omitempty"` // only attributes differ
 	DirtySince    int64                  `protobuf:"varint,20,opt,name=dirty_since,json=dirtySince,proto3" json:"dirty_since,omitempty"`
-	Intent        *Intent                `protobuf:"bytes,21,opt,name=intent,proto3" json:"intent,omitempty"`                                  // an upload under way
-	Orphan        bool                   `protobuf:"varint,22,opt,name=orphan,proto3" json:"orphan,omitempty"`                                 // no name left, still open somewhere
-	Trash         []*Base                `protobuf:"bytes,23,rep,name=trash,proto3" json:"trash,omitempty"`                                    // objects that must go once nothing needs them
-	Dead          bool                   `protobuf:"varint,24,opt,name=dead,proto3" json:"dead,omitempty"`                                     // no name left and not open: waits only for its trash
-	Dir           *DirState              `protobuf:"bytes,25,opt,name=dir,proto3" json:"dir,omitempty"`                                        // directories only
-	DefaultAttrs  bool                   `protobuf:"varint,26,opt,name=default_attrs,json=defaultAttrs,proto3" json:"default_attrs,omitempty"` // mode, owner and times are those of a listing, nobody set them
+	Intent        *Intent                `protobuf:"bytes,21,opt,name=intent,proto3" json:"intent,omitempty"`                                                                                                                // an upload under way
+	Orphan        bool                   `protobuf:"varint,22,opt,name=orphan,proto3" json:"orphan,omitempty"`                                                                                                               // no name left, still open somewhere
+	Trash         []*Base                `protobuf:"bytes,23,rep,name=trash,proto3" json:"trash,omitempty"`                                                                                                                  // objects that must go once nothing needs them
+	Dead          bool                   `protobuf:"varint,24,opt,name=dead,proto3" json:"dead,omitempty"`                                                                                                                   // no name left and not open: waits only for its trash
+	Dir           *DirState              `protobuf:"bytes,25,opt,name=dir,proto3" json:"dir,omitempty"`                                                                                                                      // directories only
+	Lost          string                 `protobuf:"bytes,80,opt,name=lost,proto3" json:"lost,omitempty"`                                                                                                                    // why its latest content is gone; empty: it is not
+	ChunkVersions map[uint32]uint64      `protobuf:"bytes,81,rep,name=chunk_versions,json=chunkVersions,proto3" json:"chunk_versions,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by other group: the latest version for which it committed chunks
+	DefaultAttrs  bool                   `protobuf:"varint,26,opt,name=default_attrs,json=defaultAttrs,proto3" json:"default_attrs,omitempty"`                                                                               // mode, owner and times are those of a listing, nobody set them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -737,6 +739,20 @@ func (x *Inode) GetDead() bool {
 func (x *Inode) GetDir() *DirState {
 	if x != nil {
 		return x.Dir
+	}
+	return nil
+}
+
+func (x *Inode) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
+}
+
+func (x *Inode) GetChunkVersions() map[uint32]uint64 {
+	if x != nil {
+		return x.ChunkVersions
 	}
 	return nil
 }
@@ -2637,6 +2653,269 @@ func (x *Acknowledged) GetBelow() uint64 {
 	return 0
 }
 
+// MirrorHead says what is kept of a neighbour group (package mirror).
+type MirrorHead struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Incarnation   string                 `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Index         uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Reached       uint64                 `protobuf:"varint,3,opt,name=reached,proto3" json:"reached,omitempty"`
+	Taken         int64                  `protobuf:"varint,4,opt,name=taken,proto3" json:"taken,omitempty"`
+	Complete      bool                   `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"` // a whole copy has come
+	Partial       bool                   `protobuf:"varint,6,opt,name=partial,proto3" json:"partial,omitempty"`   // a change has come in part
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MirrorHead) Reset() {
+	*x = MirrorHead{}
+	mi := &file_server_record_record_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MirrorHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MirrorHead) ProtoMessage() {}
+
+func (x *MirrorHead) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MirrorHead.ProtoReflect.Descriptor instead.
+func (*MirrorHead) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *MirrorHead) GetIncarnation() string {
+	if x != nil {
+		return x.Incarnation
+	}
+	return ""
+}
+
+func (x *MirrorHead) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *MirrorHead) GetReached() uint64 {
+	if x != nil {
+		return x.Reached
+	}
+	return 0
+}
+
+func (x *MirrorHead) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *MirrorHead) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *MirrorHead) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
+}
+
+// Loss is a file whose latest content was lost.
+type Loss struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Ino           uint64                 `protobuf:"varint,2,opt,name=ino,proto3" json:"ino,omitempty"`
+	At            int64                  `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	Cause         string                 `protobuf:"bytes,4,opt,name=cause,proto3" json:"cause,omitempty"`
+	Kept          string                 `protobuf:"bytes,5,opt,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Loss) Reset() {
+	*x = Loss{}
+	mi := &file_server_record_record_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Loss) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Loss) ProtoMessage() {}
+
+func (x *Loss) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Loss.ProtoReflect.Descriptor instead.
+func (*Loss) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *Loss) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Loss) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *Loss) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Loss) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Loss) GetKept() string {
+	if x != nil {
+		return x.Kept
+	}
+	return ""
+}
+
+// Rebuilt says how a group whose disk was lost began again.
+type Rebuilt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`       // ns
+	Taken         int64                  `protobuf:"varint,2,opt,name=taken,proto3" json:"taken,omitempty"` // of the mirror; 0: there was none
+	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Reached       uint64                 `protobuf:"varint,4,opt,name=reached,proto3" json:"reached,omitempty"`   // of the log of before
+	Compared      bool                   `protobuf:"varint,5,opt,name=compared,proto3" json:"compared,omitempty"` // with all other groups
+	Cause         string                 `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
+	Term          uint64                 `protobuf:"varint,7,opt,name=term,proto3" json:"term,omitempty"`    // added to terms in transaction numbers
+	Former        []string               `protobuf:"bytes,8,rep,name=former,proto3" json:"former,omitempty"` // incarnations of before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rebuilt) Reset() {
+	*x = Rebuilt{}
+	mi := &file_server_record_record_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rebuilt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rebuilt) ProtoMessage() {}
+
+func (x *Rebuilt) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rebuilt.ProtoReflect.Descriptor instead.
+func (*Rebuilt) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Rebuilt) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetTaken() int64 {
+	if x != nil {
+		return x.Taken
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetReached() uint64 {
+	if x != nil {
+		return x.Reached
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetCompared() bool {
+	if x != nil {
+		return x.Compared
+	}
+	return false
+}
+
+func (x *Rebuilt) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *Rebuilt) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetFormer() []string {
+	if x != nil {
+		return x.Former
+	}
+	return nil
+}
+
 var File_server_record_record_proto protoreflect.FileDescriptor
 
 const file_server_record_record_proto_rawDesc = "" +
@@ -2685,7 +2964,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x03Row\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fH\x00R\x05value\x88\x01\x01B\b\n" +
-	"\x06_value\"\xce\x06\n" +
+	"\x06_value\"\xf9\a\n" +
 	"\x05Inode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -2716,11 +2995,16 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x06orphan\x18\x16 \x01(\bR\x06orphan\x12.\n" +
 	"\x05trash\x18\x17 \x03(\v2\x18.objcache.record.v1.BaseR\x05trash\x12\x12\n" +
 	"\x04dead\x18\x18 \x01(\bR\x04dead\x12.\n" +
-	"\x03dir\x18\x19 \x01(\v2\x1c.objcache.record.v1.DirStateR\x03dir\x12#\n" +
+	"\x03dir\x18\x19 \x01(\v2\x1c.objcache.record.v1.DirStateR\x03dir\x12\x12\n" +
+	"\x04lost\x18P \x01(\tR\x04lost\x12S\n" +
+	"\x0echunk_versions\x18Q \x03(\v2,.objcache.record.v1.Inode.ChunkVersionsEntryR\rchunkVersions\x12#\n" +
 	"\rdefault_attrs\x18\x1a \x01(\bR\fdefaultAttrs\x1a9\n" +
 	"\vXattrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"\xa8\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a@\n" +
+	"\x12ChunkVersionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa8\x01\n" +
 	"\x04Base\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
 	"\x04etag\x18\x02 \x01(\tR\x04etag\x12\x12\n" +
@@ -2886,7 +3170,30 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05Ended\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"$\n" +
 	"\fAcknowledged\x12\x14\n" +
-	"\x05below\x18\x01 \x01(\x04R\x05belowB,Z*github.com/objcache/objcache/server/recordb\x06proto3"
+	"\x05below\x18\x01 \x01(\x04R\x05below\"\xaa\x01\n" +
+	"\n" +
+	"MirrorHead\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x18\n" +
+	"\areached\x18\x03 \x01(\x04R\areached\x12\x14\n" +
+	"\x05taken\x18\x04 \x01(\x03R\x05taken\x12\x1a\n" +
+	"\bcomplete\x18\x05 \x01(\bR\bcomplete\x12\x18\n" +
+	"\apartial\x18\x06 \x01(\bR\apartial\"f\n" +
+	"\x04Loss\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x10\n" +
+	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x0e\n" +
+	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x14\n" +
+	"\x05cause\x18\x04 \x01(\tR\x05cause\x12\x12\n" +
+	"\x04kept\x18\x05 \x01(\tR\x04kept\"\xbd\x01\n" +
+	"\aRebuilt\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x14\n" +
+	"\x05taken\x18\x02 \x01(\x03R\x05taken\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x18\n" +
+	"\areached\x18\x04 \x01(\x04R\areached\x12\x1a\n" +
+	"\bcompared\x18\x05 \x01(\bR\bcompared\x12\x14\n" +
+	"\x05cause\x18\x06 \x01(\tR\x05cause\x12\x12\n" +
+	"\x04term\x18\a \x01(\x04R\x04term\x12\x16\n" +
+	"\x06former\x18\b \x03(\tR\x06formerB,Z*github.com/objcache/objcache/server/recordb\x06proto3"
 
 var (
 	file_server_record_record_proto_rawDescOnce sync.Once
@@ -2901,7 +3208,7 @@ func file_server_record_record_proto_rawDescGZIP() []byte {
 }
 
 var file_server_record_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_server_record_record_proto_goTypes = []any{
 	(Entry_Kind)(0),      // 0: objcache.record.v1.Entry.Kind
 	(*Entry)(nil),        // 1: objcache.record.v1.Entry
@@ -2935,8 +3242,12 @@ var file_server_record_record_proto_goTypes = []any{
 	(*Session)(nil),      // 29: objcache.record.v1.Session
 	(*Ended)(nil),        // 30: objcache.record.v1.Ended
 	(*Acknowledged)(nil), // 31: objcache.record.v1.Acknowledged
-	nil,                  // 32: objcache.record.v1.Inode.XattrsEntry
-	nil,                  // 33: objcache.record.v1.TableRow.XattrsEntry
+	(*MirrorHead)(nil),   // 32: objcache.record.v1.MirrorHead
+	(*Loss)(nil),         // 33: objcache.record.v1.Loss
+	(*Rebuilt)(nil),      // 34: objcache.record.v1.Rebuilt
+	nil,                  // 35: objcache.record.v1.Inode.XattrsEntry
+	nil,                  // 36: objcache.record.v1.Inode.ChunkVersionsEntry
+	nil,                  // 37: objcache.record.v1.TableRow.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
@@ -2947,35 +3258,36 @@ var file_server_record_record_proto_depIdxs = []int32{
 	4,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
 	2,  // 6: objcache.record.v1.Entry.live:type_name -> objcache.record.v1.Live
 	14, // 7: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
-	32, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
+	35, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
 	8,  // 9: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
 	9,  // 10: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
 	10, // 11: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
 	8,  // 12: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
 	11, // 13: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
-	5,  // 14: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
-	13, // 15: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
-	14, // 16: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
-	16, // 17: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
-	5,  // 18: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
-	14, // 19: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
-	14, // 20: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
-	19, // 21: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
-	5,  // 22: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
-	6,  // 23: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
-	20, // 24: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
-	18, // 25: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
-	4,  // 26: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
-	5,  // 27: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
-	26, // 28: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
-	33, // 29: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
-	28, // 30: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
-	28, // 31: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	36, // 14: objcache.record.v1.Inode.chunk_versions:type_name -> objcache.record.v1.Inode.ChunkVersionsEntry
+	5,  // 15: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
+	13, // 16: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
+	14, // 17: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
+	16, // 18: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
+	5,  // 19: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
+	14, // 20: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
+	14, // 21: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
+	19, // 22: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
+	5,  // 23: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
+	6,  // 24: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
+	20, // 25: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
+	18, // 26: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
+	4,  // 27: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
+	5,  // 28: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
+	26, // 29: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
+	37, // 30: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
+	28, // 31: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
+	28, // 32: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_server_record_record_proto_init() }
@@ -2990,7 +3302,7 @@ func file_server_record_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_server_record_record_proto_rawDesc), len(file_server_record_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   33,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

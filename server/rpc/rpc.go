@@ -91,6 +91,8 @@ func keyOf(r *rpc.Request) (uint64, bool) {
 		return inode(x.Path.GetIno())
 	case *rpc.Request_Standing:
 		return inode(x.Standing.GetIno())
+	case *rpc.Request_Lose:
+		return inode(x.Lose.GetIno())
 	case *rpc.Request_Lock:
 		return inode(x.Lock.GetIno())
 	case *rpc.Request_Session:
@@ -178,6 +180,9 @@ func (f *Files) bytes(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 	case *rpc.Request_Standing:
 		s, err := f.Transfer.Standing(ctx, objcache.Ino(x.Standing.GetIno()))
 		return &rpc.Reply{Result: &rpc.Reply_Standing{Standing: s}}, err
+	case *rpc.Request_Lose:
+		l, err := f.Transfer.Lose(ctx, x.Lose)
+		return &rpc.Reply{Result: &rpc.Reply_Lose{Lose: l}}, err
 	case *rpc.Request_Refresh:
 		return f.refresh(ctx, x.Refresh.GetIno())
 	case *rpc.Request_Hurry:

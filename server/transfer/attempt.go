@@ -57,7 +57,7 @@ func (a *attempt) facts() txn.UploadFacts {
 	f := txn.UploadFacts{
 		Done:      base.GetTx() == txString(it.GetTx()),
 		Begun:     it.GetUploadId() != "",
-		Gone:      !named || it.GetLowestCut() > 0, // or truncated before a restart: the base has lost bytes of that version
+		Gone:      !named || in.GetLost() != "" || it.GetLowestCut() > 0, // or truncated before a restart: the base has lost bytes of that version
 		Parts:     it.GetSize() > objcache.ChunkSize,
 		Copy:      base.GetKey() != "" && base.GetVersion() == it.GetVersion() && base.GetLength() == it.GetSize() && base.GetSize() == it.GetSize() && it.GetSize() <= maxCopy,
 		Overwrite: a.t.cfg.Overwrite,

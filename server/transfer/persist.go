@@ -120,7 +120,7 @@ func (t *Transfer) due(before time.Time) ([]objcache.Ino, error) {
 			if err != nil {
 				return false, err
 			}
-			if !in.GetDead() && !in.GetOrphan() && in.GetIntent() == nil {
+			if !in.GetDead() && !in.GetOrphan() && in.GetIntent() == nil && in.GetLost() == "" {
 				return true, nil
 			}
 		}
@@ -302,6 +302,8 @@ func (t *Transfer) persistOne(ctx context.Context, ino objcache.Ino) error {
 			return err
 		}
 		return t.persistOne(ctx, ino)
+	case in.GetLost() != "" && !in.GetDead():
+		return t.revert(ctx, in)
 	case in.GetOrphan():
 		if t.cfg.Group.HasOpen(ino) {
 			return nil

@@ -1,0 +1,229 @@
+package mirror
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+)
+
+// How often a keeper hears: of changed rows, and of how far the log has come.
+const (
+	Interval = time.Second
+	beat     = 100 * time.Millisecond
+)
+
+// maxChanged is how many changed rows are remembered; more, and everything is copied again.
+const maxChanged = 1 << 18
+
+// maxPause is the longest pause after a keeper did not answer.
+const maxPause = 10 * time.Second
+
+// Replicated reports whether a row belongs to the group, and not to one server's disk.
+func Replicated(key []byte) bool { return len(key) > 0 && (key[0] == 'G' || key[0] == 'H') }
+
+// Sender sends a group's rows to their keeper. Changed may be called from the beginning on; Run sends.
+type Sender struct {
+	Group       objcache.GroupID
+	Incarnation string
+	Former      []string // lives whose copy may be overwritten
+	DB          *pebble.DB
+	Put         func(context.Context, *rpc.MirrorPut) (*rpc.MirrorState, error)
+	Logger      *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		changed  map[string]struct{}
+		overflow bool
+		reached  uint64
+		taken    time.Time // of the copy
+	}
+	index  uint64 // that the keeper has; of Run alone
+	behind uint64 // index that the keeper was told of last
+	synced bool   // the keeper has a copy of this life
+}
+
+// Changed notes rows that an entry of the log has changed. The database has the change.
+func (s *Sender) Changed(index uint64, keys [][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.reached = max(s.mu.reached, index)
+	if s.mu.changed == nil {
+		s.mu.changed = map[string]struct{}{}
+	}
+	for _, k := range keys {
+		if len(s.mu.changed) >= maxChanged {
+			s.mu.overflow = true
+			return
+		}
+		if Replicated(k) {
+			s.mu.changed[string(k)] = struct{}{}
+		}
+	}
+}
+
+// Age is how old the keeper's copy is; false when it has none of this life.
+func (s *Sender) Age(now time.Time) (time.Duration, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Sub(s.mu.taken), !s.mu.taken.IsZero()
+}
+
+// Run sends until ctx ends.
+func (s *Sender) Run(ctx context.Context) error {
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	pause, next, said := Interval, time.Now(), ""
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		var err error
+		switch now := time.Now(); {
+		case now.Before(next) && (!s.synced || pause > Interval):
+			continue
+		case now.Before(next):
+			err = s.tell(ctx)
+		default:
+			next = now.Add(pause)
+			err = s.send(ctx)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			pause, said = Interval, ""
+			continue
+		}
+		if objcache.KindOf(err) == objcache.Precondition && said == "" {
+			s.Logger.Error("the neighbour keeps a copy of an earlier life of this group: it was started empty although it had been there before", "error", err)
+			said = err.Error()
+		}
+		pause = min(2*pause, maxPause)
+		next = time.Now().Add(pause)
+	}
+}
+
+// tell says how far the log has come, between two sendings of rows.
+func (s *Sender) tell(ctx context.Context) error {
+	s.mu.Lock()
+	reached := s.mu.reached
+	s.mu.Unlock()
+	if reached <= s.behind {
+		return nil
+	}
+	resync, err := s.put(ctx, &rpc.MirrorPut{From: s.index, To: s.index, Reached: reached})
+	s.behind, s.synced = reached, s.synced && !resync
+	return err
+}
+
+// send brings the keeper's copy up to now.
+func (s *Sender) send(ctx context.Context) error {
+	s.mu.Lock()
+	changed, whole, to := s.mu.changed, s.mu.overflow || !s.synced, s.mu.reached
+	s.mu.changed, s.mu.overflow = nil, false
+	s.mu.Unlock()
+	taken := time.Now()
+	now := s.DB.NewSnapshot()
+	var resync bool
+	var err error
+	if whole {
+		err = s.sendAll(ctx, now, to, taken)
+	} else {
+		resync, err = s.sendChanged(ctx, now, changed, to, taken)
+	}
+	err = errors.Join(err, now.Close())
+	if err != nil || resync {
+		s.synced = false // what is not there is not known any more
+		return err
+	}
+	s.index, s.behind, s.synced = to, to, true
+	s.mu.Lock()
+	s.mu.taken = taken
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *Sender) put(ctx context.Context, r *rpc.MirrorPut) (resync bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r.Group, r.Incarnation, r.Former = uint32(s.Group), s.Incarnation, s.Former
+	st, err := s.Put(ctx, r)
+	if err == nil {
+		err = st.GetFailure().Err()
+	}
+	return st.GetResync(), err
+}
+
+func (s *Sender) sendChanged(ctx context.Context, now *pebble.Snapshot, changed map[string]struct{}, to uint64, taken time.Time) (resync bool, err error) {
+	keys := make([]string, 0, len(changed))
+	for k := range changed {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	m := &rpc.MirrorPut{From: s.index, To: to, Taken: taken.UnixNano()}
+	size := 0
+	for _, k := range keys {
+		row := &rpc.MirrorRow{Key: []byte(k)}
+		v, c, err := now.Get([]byte(k))
+		switch {
+		case err == nil:
+			row.Value = append([]byte{}, v...)
+			if err := c.Close(); err != nil {
+				return false, err
+			}
+		case !errors.Is(err, pebble.ErrNotFound):
+			return false, fmt.Errorf("read row: %w", err)
+		}
+		m.Rows = append(m.Rows, row)
+		if size += len(k) + len(row.GetValue()); size < pageBytes {
+			continue
+		}
+		m.More = true
+		if resync, err := s.put(ctx, m); err != nil || resync {
+			return resync, err
+		}
+		m, size = &rpc.MirrorPut{From: s.index, To: to, Taken: taken.UnixNano()}, 0
+	}
+	return s.put(ctx, m)
+}
+
+// sendAll copies everything, range by range.
+func (s *Sender) sendAll(ctx context.Context, now *pebble.Snapshot, to uint64, taken time.Time) error {
+	it, err := now.NewIter(nil)
+	if err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	m := &rpc.MirrorPut{Whole: true, To: to, Taken: taken.UnixNano()}
+	size := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		if !Replicated(it.Key()) {
+			continue
+		}
+		if size >= pageBytes {
+			m.Upper, m.More = bytes.Clone(it.Key()), true
+			if _, err := s.put(ctx, m); err != nil {
+				return errors.Join(err, it.Close())
+			}
+			m, size = &rpc.MirrorPut{Whole: true, To: to, Taken: taken.UnixNano(), Lower: m.GetUpper()}, 0
+		}
+		m.Rows = append(m.Rows, &rpc.MirrorRow{Key: bytes.Clone(it.Key()), Value: append([]byte{}, it.Value()...)})
+		size += len(it.Key()) + len(it.Value())
+	}
+	if err := errors.Join(it.Error(), it.Close()); err != nil {
+		return fmt.Errorf("read rows: %w", err)
+	}
+	_, err = s.put(ctx, m)
+	return err
+}

@@ -1,0 +1,131 @@
+package transfer
+
+import (
+	"context"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/external"
+	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/record"
+)
+
+// Lose is told by an owner of chunks that bytes of a file, committed up to a version, are gone for good. The file goes back to its last persisted version
+// unless that has them. NotExist or Stale when the file itself is gone.
+func (t *Transfer) Lose(ctx context.Context, r *rpc.LoseRequest) (*rpc.LoseReply, error) {
+	in, err := meta.Inode(t.cfg.Group.DB(), objcache.Ino(r.GetIno()))
+	switch {
+	case err != nil:
+		return nil, err
+	case in == nil || in.GetDead():
+		return nil, objcache.Errorf(objcache.Stale, "inode %d", r.GetIno())
+	case in.GetBase().GetVersion() >= r.GetVersion():
+		return &rpc.LoseReply{Persisted: in.GetBase().GetVersion()}, nil
+	}
+	if in.GetLost() == "" {
+		if err := t.insist(ctx, lose(r.GetIno(), r.GetCause())); err != nil {
+			return nil, err
+		}
+	}
+	return &rpc.LoseReply{Lost: true}, nil
+}
+
+func lose(ino uint64, cause string) *rpc.Step {
+	return &rpc.Step{Step: &rpc.Step_LoseInode{LoseInode: &rpc.LoseInode{Ino: ino, Cause: cause}}}
+}
+
+// revert takes a lost file back to its last persisted version: its names are forgotten and listed again, after each has an object of that version where
+// there is one. Whoever has it open gets Stale. No upload of it is under way.
+func (t *Transfer) revert(ctx context.Context, in *record.Inode) error {
+	if !in.GetDirty() && !in.GetOrphan() {
+		return t.insist(ctx, lose(in.GetIno(), "")) // an upload had been faster
+	}
+	loss := &rpc.Loss{Ino: in.GetIno(), At: t.now().UnixNano(), Cause: in.GetLost(), Path: "(removed, and still open) inode " + objcache.Ino(in.GetIno()).String()}
+	var steps []*rpc.Step
+	for i, l := range in.GetLinks() {
+		name, more, err := t.revertLink(ctx, in, l)
+		if err != nil {
+			return err
+		}
+		steps = append(steps, more...)
+		if i == 0 {
+			loss.Path, loss.Kept = name.path, name.kept
+		}
+	}
+	steps = append(steps, &rpc.Step{Step: &rpc.Step_RevertInode{RevertInode: &rpc.RevertInode{Ino: in.GetIno(), Version: in.GetVersion(), Loss: loss}}})
+	if err := t.insist(ctx, steps...); err != nil {
+		return err
+	}
+	t.cfg.Logger.Error("the latest content of a file is lost", "path", loss.GetPath(), "ino", in.GetIno(), "cause", loss.GetCause(), "kept", loss.GetKept())
+	return nil
+}
+
+// reverted is what a name of a lost file was and is.
+type reverted struct{ path, kept string }
+
+// revertLink brings the last persisted version of a file under one of its names, and plans to forget the name. What others owe for it they owe no more: the
+// object of the file that it replaced is the name's last persisted version.
+func (t *Transfer) revertLink(ctx context.Context, in *record.Inode, l *record.Link) (reverted, []*rpc.Step, error) {
+	ino := objcache.Ino(in.GetIno())
+	dir, err := t.inspect(ctx, l.GetDir())
+	if err != nil {
+		return reverted{}, nil, err
+	}
+	p, err := t.place(ctx, l.GetDir(), l.GetName(), ino)
+	if err != nil {
+		return reverted{}, nil, err
+	}
+	key := dir.GetDir().GetPrefix() + l.GetName()
+	r := reverted{path: p.GetBucket() + "/" + p.GetPath()}
+	claim := &rpc.Step{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: l.GetDir(), Name: l.GetName(), Ino: in.GetIno()}}}
+	if err := t.insist(ctx, claim); err != nil {
+		return r, nil, err
+	}
+	var steps []*rpc.Step
+	for i, d := range p.GetDebtors() {
+		if k := p.GetDebtKeys()[i]; d == in.GetIno() || k != "" && k != key {
+			continue
+		}
+		owing, err := t.inspect(ctx, d)
+		if err != nil {
+			return r, nil, err
+		}
+		if owing.GetIntent() != nil {
+			return r, nil, waitFor(d) // what it is writing is not known to stand there, or not to
+		}
+		r.kept = key
+		if owing != nil {
+			steps = append(steps, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{
+				Ino: d, TrashGone: []string{key}, TrashName: &rpc.Name{Dir: l.GetDir(), Name: l.GetName()},
+			}}})
+		}
+	}
+	kept, err := t.restore(ctx, in, l, key)
+	if err != nil {
+		return r, nil, err
+	}
+	if kept {
+		r.kept = key
+	}
+	return r, append(steps, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: l.GetDir(), Name: l.GetName(), Ino: in.GetIno()}}}), nil
+}
+
+// restore makes sure that the last persisted version of a file stands under a key; false when there is none.
+func (t *Transfer) restore(ctx context.Context, in *record.Inode, l *record.Link, key string) (bool, error) {
+	base := in.GetBase()
+	switch {
+	case l.GetKey() == key:
+		return true, nil
+	case base.GetKey() == "":
+		return false, nil
+	}
+	store, err := t.store(in.GetBucket())
+	if err != nil {
+		return false, err
+	}
+	_, err = store.Copy(ctx, key, base.GetKey(), base.GetEtag(), nil, external.Condition{})
+	if baseGone(err) {
+		return false, nil // somebody else changed or deleted it
+	}
+	return err == nil, err
+}
