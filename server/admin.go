@@ -16,6 +16,8 @@ import (
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/failpoint"
+	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/record"
 )
 
 // admin answers operators.
@@ -71,7 +73,28 @@ func (s *Server) Status(ctx context.Context) (*rpc.StatusReply, error) {
 		b.mu.Unlock()
 		out.Buckets = append(out.Buckets, bs)
 	}
+	if err := s.losses(out); err != nil {
+		return nil, err
+	}
 	return out, s.problems(ctx, out)
+}
+
+// lossesAtMost are told in full; more are counted.
+const lossesAtMost = 1000
+
+// losses tells what was lost with disks, of files of this group.
+func (s *Server) losses(out *rpc.StatusReply) error {
+	if row := s.group.Rebuilt().Row(); row != nil {
+		out.Rebuilt = &rpc.Rebuilt{
+			At: row.GetAt(), CopyOf: row.GetTaken(), Unnamed: row.GetReached() - row.GetIndex(), Compared: !s.group.Comparing(), Cause: row.GetCause(),
+		}
+	}
+	return meta.Losses(s.group.DB(), func(l *record.Loss) bool {
+		if out.LossesInAll++; out.GetLossesInAll() <= lossesAtMost {
+			out.Losses = append(out.Losses, &rpc.Loss{Path: l.GetPath(), Ino: l.GetIno(), At: l.GetAt(), Cause: l.GetCause(), Kept: l.GetKept()})
+		}
+		return true
+	})
 }
 
 // namesAtMost is how long status looks for the paths of what it reports; after that it says inode numbers.

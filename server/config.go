@@ -43,6 +43,7 @@ type Config struct {
 	MemoryBytes    int64    `json:"memoryBytes"`    // budget of the process's heap
 	S3Requests     int      `json:"s3Requests"`     // requests to one bucket at the same time
 	S3Timeout      Duration `json:"s3Timeout"`      // bound of retries of a read
+	Formed         bool     `json:"formed"`         // every member has been started before: an empty state directory has lost what was in it
 	SessionLease   Duration `json:"sessionLease"`   // a mount that is not heard of for so long loses its locks
 
 	ScrubInterval Duration `json:"scrubInterval"` // pause between two readings of everything on the disk; 0: it is never scrubbed

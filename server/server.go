@@ -24,8 +24,10 @@ import (
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/mirror"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/replica"
+	"github.com/objcache/objcache/server/restore"
 	"github.com/objcache/objcache/server/ring"
 	serverrpc "github.com/objcache/objcache/server/rpc"
 	"github.com/objcache/objcache/server/transfer"
@@ -44,6 +46,9 @@ type Server struct {
 	budget   *chunk.Budget
 	group    *group.Group
 	log      *replica.Replica
+	keeper   *mirror.Keeper
+	mirror   *mirror.Sender // nil: this is the only group
+	restore  *restore.Restore
 	fs       *namespace.FS
 	moves    *transfer.Transfer
 	listen   net.Listener
@@ -95,7 +100,20 @@ func (s *Server) open(ctx, life context.Context) (err error) {
 	if err := s.serve(life); err != nil {
 		return err
 	}
-	s.work.Go(func() error { return s.moves.Run(life) })
+	if s.mirror != nil {
+		s.mirror.Incarnation = s.group.Incarnation()
+		s.mirror.Former = s.group.Rebuilt().Row().GetFormer()
+		s.work.Go(func() error { return s.mirror.Run(life) })
+	}
+	s.work.Go(func() error {
+		if err := s.restoreGroup(life); err != nil {
+			if life.Err() == nil {
+				s.fail(fmt.Errorf("after the loss of the disk: %w", err))
+			}
+			return err
+		}
+		return s.moves.Run(life)
+	})
 	s.work.Go(func() error { return s.expire(life) })
 	s.work.Go(func() error { return s.watchDisk(life) })
 	s.work.Go(func() error { return s.scrub(life) })
@@ -159,6 +177,14 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err := s.on.Disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
+	if err := s.openKeeper(); err != nil {
+		return err
+	}
+	if s.state.new && s.cfg.Formed {
+		if err := s.rebuild(ctx, dir); err != nil {
+			return err
+		}
+	}
 	capacity, err := s.state.capacity(s.cfg)
 	if err != nil {
 		return err
@@ -174,9 +200,14 @@ func (s *Server) openGroup(ctx context.Context) error {
 		return err
 	}
 	failpoint.Hit(failpoint.StartRows)
+	rebuilt, err := group.ReadRebuilt(db)
+	if err != nil {
+		return errors.Join(err, db.Close())
+	}
+	s.openSender(db)
 	s.group, err = group.Open(ctx, group.Config{
 		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
-		Lease: time.Duration(s.cfg.SessionLease), Fence: s.fence,
+		Lease: time.Duration(s.cfg.SessionLease), Fence: s.fence, Changed: s.changed(), Rebuilt: rebuilt,
 		OpenLog: func(g *group.Group) (group.Log, error) {
 			log, err := openLog(filepath.Join(dir, "log"), s.cfg, &s.on, g, s.fail, s.logger)
 			if err != nil {
@@ -205,7 +236,8 @@ func (s *Server) openRooms(ctx context.Context) error {
 	s.fs = &namespace.FS{
 		Group: s.group, Peers: s.router, Loader: s.moves, View: s.View, Buckets: s.buckets.names(), Defaults: defaults, Logger: s.logger, Started: time.Now(),
 	}
-	files := &serverrpc.Files{Group: s.group, FS: s.fs, Transfer: s.moves}
+	s.restore = &restore.Restore{Group: s.group, Peers: s.router, View: s.View, Logger: s.logger}
+	files := &serverrpc.Files{Group: s.group, FS: s.fs, Transfer: s.moves, Restore: s.restore}
 	s.router.LocalGroup, s.router.Local = s.group.ID(), files.Local
 	opts := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(client.MaxMessage), grpc.MaxSendMsgSize(client.MaxMessage), grpc.InitialWindowSize(8 << 20), grpc.InitialConnWindowSize(32 << 20),
@@ -227,6 +259,7 @@ func (s *Server) openRooms(ctx context.Context) error {
 	rpc.RegisterFilesServer(s.grpc, files)
 	rpc.RegisterTransactionsServer(s.grpc, &serverrpc.Transactions{Group: s.group})
 	rpc.RegisterAdminServer(s.grpc, &admin{s: s})
+	rpc.RegisterMirrorServer(s.grpc, s.keeper)
 	return s.fs.MakeBuckets(ctx, time.Now().UnixNano())
 }
 
@@ -315,6 +348,9 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	if s.group != nil {
 		err = errors.Join(err, s.group.Close())
+	}
+	if s.keeper != nil {
+		err = errors.Join(err, s.keeper.Close())
 	}
 	if s.bytes != nil {
 		err = errors.Join(err, s.bytes.Close())

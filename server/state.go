@@ -30,6 +30,7 @@ type state struct {
 	on   *Platform
 	lock io.Closer
 	id   identity
+	new  bool // nothing was there
 }
 
 // identity is what identity.json holds.
@@ -63,6 +64,7 @@ func openState(cfg Config, on *Platform) (*state, error) {
 func (s *state) identify(cfg Config) error {
 	b, err := readFile(s.on.Disk, s.file())
 	if errors.Is(err, fs.ErrNotExist) {
+		s.new = true
 		s.id = identity{Version: stateVersion, Server: uuid.NewString(), Name: cfg.Name, Cluster: cfg.Cluster, Epoch: cfg.Epoch, Buckets: map[string]external.Capabilities{}}
 		for _, m := range cfg.Members {
 			if m.Name == cfg.Name {

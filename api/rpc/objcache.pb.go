@@ -407,6 +407,7 @@ type Request struct {
 	//	*Request_EndSession
 	//	*Request_Lose
 	//	*Request_Compare
+	//	*Request_Have
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -717,6 +718,15 @@ func (x *Request) GetCompare() *CompareRequest {
 	return nil
 }
 
+func (x *Request) GetHave() *HaveRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Have); ok {
+			return x.Have
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -837,6 +847,10 @@ type Request_Compare struct {
 	Compare *CompareRequest `protobuf:"bytes,81,opt,name=compare,proto3,oneof"`
 }
 
+type Request_Have struct {
+	Have *HaveRequest `protobuf:"bytes,82,opt,name=have,proto3,oneof"`
+}
+
 func (*Request_Lookup) isRequest_Op() {}
 
 func (*Request_Readdir) isRequest_Op() {}
@@ -895,6 +909,8 @@ func (*Request_Lose) isRequest_Op() {}
 
 func (*Request_Compare) isRequest_Op() {}
 
+func (*Request_Have) isRequest_Op() {}
+
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Failure *Failure               `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -915,7 +931,7 @@ type Reply struct {
 	//	*Reply_Lock
 	//	*Reply_Session
 	//	*Reply_Lose
-	//	*Reply_Compare
+	//	*Reply_Have
 	Result        isReply_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1100,10 +1116,10 @@ func (x *Reply) GetLose() *LoseReply {
 	return nil
 }
 
-func (x *Reply) GetCompare() *CompareReply {
+func (x *Reply) GetHave() *HaveReply {
 	if x != nil {
-		if x, ok := x.Result.(*Reply_Compare); ok {
-			return x.Compare
+		if x, ok := x.Result.(*Reply_Have); ok {
+			return x.Have
 		}
 	}
 	return nil
@@ -1173,8 +1189,8 @@ type Reply_Lose struct {
 	Lose *LoseReply `protobuf:"bytes,80,opt,name=lose,proto3,oneof"`
 }
 
-type Reply_Compare struct {
-	Compare *CompareReply `protobuf:"bytes,81,opt,name=compare,proto3,oneof"`
+type Reply_Have struct {
+	Have *HaveReply `protobuf:"bytes,82,opt,name=have,proto3,oneof"`
 }
 
 func (*Reply_Attr) isReply_Result() {}
@@ -1207,7 +1223,7 @@ func (*Reply_Session) isReply_Result() {}
 
 func (*Reply_Lose) isReply_Result() {}
 
-func (*Reply_Compare) isReply_Result() {}
+func (*Reply_Have) isReply_Result() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4142,6 +4158,7 @@ type PrepareRequest struct {
 	ViewVersion   uint64                 `protobuf:"varint,9,opt,name=view_version,json=viewVersion,proto3" json:"view_version,omitempty"`
 	Steps         []*Step                `protobuf:"bytes,10,rep,name=steps,proto3" json:"steps,omitempty"`
 	MinLiveTxSeq  uint64                 `protobuf:"varint,11,opt,name=min_live_tx_seq,json=minLiveTxSeq,proto3" json:"min_live_tx_seq,omitempty"` // no transaction of this incarnation with a smaller number may be promised any more
+	Restoring     bool                   `protobuf:"varint,80,opt,name=restoring,proto3" json:"restoring,omitempty"`                               // part of bringing a rebuilt group into agreement with others
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4251,6 +4268,13 @@ func (x *PrepareRequest) GetMinLiveTxSeq() uint64 {
 		return x.MinLiveTxSeq
 	}
 	return 0
+}
+
+func (x *PrepareRequest) GetRestoring() bool {
+	if x != nil {
+		return x.Restoring
+	}
+	return false
 }
 
 type PrepareReply struct {
@@ -7626,8 +7650,9 @@ type StatusReply struct {
 	Sessions          uint64                 `protobuf:"varint,40,opt,name=sessions,proto3" json:"sessions,omitempty"` // whose rows this server keeps
 	FileLocks         uint64                 `protobuf:"varint,41,opt,name=file_locks,json=fileLocks,proto3" json:"file_locks,omitempty"`
 	LockWaiters       uint64                 `protobuf:"varint,42,opt,name=lock_waiters,json=lockWaiters,proto3" json:"lock_waiters,omitempty"`
-	Losses            []*Loss                `protobuf:"bytes,80,rep,name=losses,proto3" json:"losses,omitempty"` // what was lost with a disk, the latest last
+	Losses            []*Loss                `protobuf:"bytes,80,rep,name=losses,proto3" json:"losses,omitempty"` // files of this group whose content was lost with a disk: the first thousand
 	LossesInAll       uint64                 `protobuf:"varint,81,opt,name=losses_in_all,json=lossesInAll,proto3" json:"losses_in_all,omitempty"`
+	Rebuilt           *Rebuilt               `protobuf:"bytes,82,opt,name=rebuilt,proto3" json:"rebuilt,omitempty"` // this server has lost its disk
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -7807,6 +7832,13 @@ func (x *StatusReply) GetLossesInAll() uint64 {
 		return x.LossesInAll
 	}
 	return 0
+}
+
+func (x *StatusReply) GetRebuilt() *Rebuilt {
+	if x != nil {
+		return x.Rebuilt
+	}
+	return nil
 }
 
 type BucketStatus struct {
@@ -8544,27 +8576,28 @@ func (x *CompareRequest) GetCause() string {
 	return ""
 }
 
-type CompareReply struct {
+// HaveRequest asks a group what it has of inodes and names of its own.
+type HaveRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Lost          uint64                 `protobuf:"varint,1,opt,name=lost,proto3" json:"lost,omitempty"` // files that are given up as lost
+	Items         []*Have                `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CompareReply) Reset() {
-	*x = CompareReply{}
+func (x *HaveRequest) Reset() {
+	*x = HaveRequest{}
 	mi := &file_api_rpc_objcache_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CompareReply) String() string {
+func (x *HaveRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CompareReply) ProtoMessage() {}
+func (*HaveRequest) ProtoMessage() {}
 
-func (x *CompareReply) ProtoReflect() protoreflect.Message {
+func (x *HaveRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_api_rpc_objcache_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -8576,16 +8609,229 @@ func (x *CompareReply) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CompareReply.ProtoReflect.Descriptor instead.
-func (*CompareReply) Descriptor() ([]byte, []int) {
+// Deprecated: Use HaveRequest.ProtoReflect.Descriptor instead.
+func (*HaveRequest) Descriptor() ([]byte, []int) {
 	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{100}
 }
 
-func (x *CompareReply) GetLost() uint64 {
+func (x *HaveRequest) GetItems() []*Have {
 	if x != nil {
-		return x.Lost
+		return x.Items
+	}
+	return nil
+}
+
+// Have asks for an inode, and if name is set for that name of a directory and what it says of the inode.
+type Have struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Dir           uint64                 `protobuf:"varint,2,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Entry         bool                   `protobuf:"varint,4,opt,name=entry,proto3" json:"entry,omitempty"` // the directory is the receiver's; else the inode
+	Size          int64                  `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`   // of the file, if the receiver's chunks are asked for
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Have) Reset() {
+	*x = Have{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Have) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Have) ProtoMessage() {}
+
+func (x *Have) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Have.ProtoReflect.Descriptor instead.
+func (*Have) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *Have) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
 	}
 	return 0
+}
+
+func (x *Have) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *Have) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Have) GetEntry() bool {
+	if x != nil {
+		return x.Entry
+	}
+	return false
+}
+
+func (x *Have) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+type HaveReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Items         []*Had                 `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HaveReply) Reset() {
+	*x = HaveReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HaveReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HaveReply) ProtoMessage() {}
+
+func (x *HaveReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HaveReply.ProtoReflect.Descriptor instead.
+func (*HaveReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *HaveReply) GetItems() []*Had {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+type Had struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Exists        bool                   `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"` // the inode, or the directory
+	Dead          bool                   `protobuf:"varint,2,opt,name=dead,proto3" json:"dead,omitempty"`
+	Linked        bool                   `protobuf:"varint,3,opt,name=linked,proto3" json:"linked,omitempty"`                                 // the inode has the name
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`                               // of the inode
+	ChunkVersion  uint64                 `protobuf:"varint,5,opt,name=chunk_version,json=chunkVersion,proto3" json:"chunk_version,omitempty"` // the latest of the inode's chunks that the receiver has
+	EntryIno      uint64                 `protobuf:"varint,6,opt,name=entry_ino,json=entryIno,proto3" json:"entry_ino,omitempty"`             // who has the name
+	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                                     // the inode owes for the name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Had) Reset() {
+	*x = Had{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Had) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Had) ProtoMessage() {}
+
+func (x *Had) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Had.ProtoReflect.Descriptor instead.
+func (*Had) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{103}
+}
+
+func (x *Had) GetExists() bool {
+	if x != nil {
+		return x.Exists
+	}
+	return false
+}
+
+func (x *Had) GetDead() bool {
+	if x != nil {
+		return x.Dead
+	}
+	return false
+}
+
+func (x *Had) GetLinked() bool {
+	if x != nil {
+		return x.Linked
+	}
+	return false
+}
+
+func (x *Had) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Had) GetChunkVersion() uint64 {
+	if x != nil {
+		return x.ChunkVersion
+	}
+	return 0
+}
+
+func (x *Had) GetEntryIno() uint64 {
+	if x != nil {
+		return x.EntryIno
+	}
+	return 0
+}
+
+func (x *Had) GetOwes() bool {
+	if x != nil {
+		return x.Owes
+	}
+	return false
 }
 
 // LoseInode marks a file whose latest content is gone. Stale when it is gone itself.
@@ -8599,7 +8845,7 @@ type LoseInode struct {
 
 func (x *LoseInode) Reset() {
 	*x = LoseInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	mi := &file_api_rpc_objcache_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8611,7 +8857,7 @@ func (x *LoseInode) String() string {
 func (*LoseInode) ProtoMessage() {}
 
 func (x *LoseInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	mi := &file_api_rpc_objcache_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8624,7 +8870,7 @@ func (x *LoseInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseInode.ProtoReflect.Descriptor instead.
 func (*LoseInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{101}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *LoseInode) GetIno() uint64 {
@@ -8653,7 +8899,7 @@ type RevertInode struct {
 
 func (x *RevertInode) Reset() {
 	*x = RevertInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	mi := &file_api_rpc_objcache_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8665,7 +8911,7 @@ func (x *RevertInode) String() string {
 func (*RevertInode) ProtoMessage() {}
 
 func (x *RevertInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	mi := &file_api_rpc_objcache_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8678,7 +8924,7 @@ func (x *RevertInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevertInode.ProtoReflect.Descriptor instead.
 func (*RevertInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{102}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *RevertInode) GetIno() uint64 {
@@ -8714,7 +8960,7 @@ type RevertEntry struct {
 
 func (x *RevertEntry) Reset() {
 	*x = RevertEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	mi := &file_api_rpc_objcache_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8726,7 +8972,7 @@ func (x *RevertEntry) String() string {
 func (*RevertEntry) ProtoMessage() {}
 
 func (x *RevertEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	mi := &file_api_rpc_objcache_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8739,7 +8985,7 @@ func (x *RevertEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevertEntry.ProtoReflect.Descriptor instead.
 func (*RevertEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{103}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *RevertEntry) GetDir() uint64 {
@@ -8763,6 +9009,83 @@ func (x *RevertEntry) GetIno() uint64 {
 	return 0
 }
 
+// Rebuilt says how a group began again after its disk was lost.
+type Rebuilt struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`                       // ns
+	CopyOf        int64                  `protobuf:"varint,2,opt,name=copy_of,json=copyOf,proto3" json:"copy_of,omitempty"` // when its neighbour's copy of the rows was taken, ns; 0: there was none
+	Unnamed       uint64                 `protobuf:"varint,3,opt,name=unnamed,proto3" json:"unnamed,omitempty"`             // entries of the lost log that are younger than the copy
+	Compared      bool                   `protobuf:"varint,4,opt,name=compared,proto3" json:"compared,omitempty"`           // the group agrees with all others again
+	Cause         string                 `protobuf:"bytes,5,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rebuilt) Reset() {
+	*x = Rebuilt{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[107]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rebuilt) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rebuilt) ProtoMessage() {}
+
+func (x *Rebuilt) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[107]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rebuilt.ProtoReflect.Descriptor instead.
+func (*Rebuilt) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{107}
+}
+
+func (x *Rebuilt) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetCopyOf() int64 {
+	if x != nil {
+		return x.CopyOf
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetUnnamed() uint64 {
+	if x != nil {
+		return x.Unnamed
+	}
+	return 0
+}
+
+func (x *Rebuilt) GetCompared() bool {
+	if x != nil {
+		return x.Compared
+	}
+	return false
+}
+
+func (x *Rebuilt) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 var File_api_rpc_objcache_proto protoreflect.FileDescriptor
 
 const file_api_rpc_objcache_proto_rawDesc = "" +
@@ -8776,7 +9099,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"view_epoch\x18\x04 \x01(\x04R\tviewEpoch\x12!\n" +
 	"\fview_version\x18\x05 \x01(\x04R\vviewVersion\x12\x14\n" +
 	"\x05start\x18\x06 \x01(\x03R\x05start\x12\x1a\n" +
-	"\binternal\x18( \x01(\bR\binternal\"\xd4\r\n" +
+	"\binternal\x18( \x01(\bR\binternal\"\x88\x0e\n" +
 	"\aRequest\x12/\n" +
 	"\x06header\x18\x01 \x01(\v2\x17.objcache.rpc.v1.HeaderR\x06header\x128\n" +
 	"\x06lookup\x18\n" +
@@ -8810,8 +9133,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vend_session\x18> \x01(\v2\".objcache.rpc.v1.EndSessionRequestH\x00R\n" +
 	"endSession\x122\n" +
 	"\x04lose\x18P \x01(\v2\x1c.objcache.rpc.v1.LoseRequestH\x00R\x04lose\x12;\n" +
-	"\acompare\x18Q \x01(\v2\x1f.objcache.rpc.v1.CompareRequestH\x00R\acompareB\x04\n" +
-	"\x02op\"\xbb\a\n" +
+	"\acompare\x18Q \x01(\v2\x1f.objcache.rpc.v1.CompareRequestH\x00R\acompare\x122\n" +
+	"\x04have\x18R \x01(\v2\x1c.objcache.rpc.v1.HaveRequestH\x00R\x04haveB\x04\n" +
+	"\x02op\"\xb2\a\n" +
 	"\x05Reply\x122\n" +
 	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\x120\n" +
 	"\x04attr\x18\n" +
@@ -8830,8 +9154,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bstanding\x18\x15 \x01(\v2\x1e.objcache.rpc.v1.StandingReplyH\x00R\bstanding\x120\n" +
 	"\x04lock\x18< \x01(\v2\x1a.objcache.rpc.v1.LockReplyH\x00R\x04lock\x129\n" +
 	"\asession\x18= \x01(\v2\x1d.objcache.rpc.v1.SessionReplyH\x00R\asession\x120\n" +
-	"\x04lose\x18P \x01(\v2\x1a.objcache.rpc.v1.LoseReplyH\x00R\x04lose\x129\n" +
-	"\acompare\x18Q \x01(\v2\x1d.objcache.rpc.v1.CompareReplyH\x00R\acompareB\b\n" +
+	"\x04lose\x18P \x01(\v2\x1a.objcache.rpc.v1.LoseReplyH\x00R\x04lose\x120\n" +
+	"\x04have\x18R \x01(\v2\x1a.objcache.rpc.v1.HaveReplyH\x00R\x04haveB\b\n" +
 	"\x06result\"\a\n" +
 	"\x05Empty\"P\n" +
 	"\aFailure\x12\x12\n" +
@@ -9084,7 +9408,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03end\x18\x06 \x01(\bR\x03end\"3\n" +
 	"\aProblem\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\tR\x05error\"\xd7\x02\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"\xf5\x02\n" +
 	"\x0ePrepareRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\x04R\x06client\x12\x10\n" +
@@ -9098,7 +9422,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\fview_version\x18\t \x01(\x04R\vviewVersion\x12+\n" +
 	"\x05steps\x18\n" +
 	" \x03(\v2\x15.objcache.rpc.v1.StepR\x05steps\x12%\n" +
-	"\x0fmin_live_tx_seq\x18\v \x01(\x04R\fminLiveTxSeq\"y\n" +
+	"\x0fmin_live_tx_seq\x18\v \x01(\x04R\fminLiveTxSeq\x12\x1c\n" +
+	"\trestoring\x18P \x01(\bR\trestoring\"y\n" +
 	"\fPrepareReply\x122\n" +
 	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\x125\n" +
 	"\aresults\x18\x02 \x03(\v2\x1b.objcache.rpc.v1.StepResultR\aresults\"~\n" +
@@ -9403,7 +9728,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\x12\x16\n" +
 	"\x06upload\x18\x04 \x01(\tR\x06upload\x12\x18\n" +
 	"\acluster\x18\x05 \x01(\tR\acluster\"\x0f\n" +
-	"\rStatusRequest\"\xe5\x05\n" +
+	"\rStatusRequest\"\x99\x06\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -9430,7 +9755,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"file_locks\x18) \x01(\x04R\tfileLocks\x12!\n" +
 	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\x12-\n" +
 	"\x06losses\x18P \x03(\v2\x15.objcache.rpc.v1.LossR\x06losses\x12\"\n" +
-	"\rlosses_in_all\x18Q \x01(\x04R\vlossesInAll\"\x99\x02\n" +
+	"\rlosses_in_all\x18Q \x01(\x04R\vlossesInAll\x122\n" +
+	"\arebuilt\x18R \x01(\v2\x18.objcache.rpc.v1.RebuiltR\arebuilt\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
 	"\vbucket_name\x18\x02 \x01(\tR\n" +
@@ -9490,9 +9816,25 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\tpersisted\x18\x02 \x01(\x04R\tpersisted\"<\n" +
 	"\x0eCompareRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x14\n" +
-	"\x05cause\x18\x02 \x01(\tR\x05cause\"\"\n" +
-	"\fCompareReply\x12\x12\n" +
-	"\x04lost\x18\x01 \x01(\x04R\x04lost\"3\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\":\n" +
+	"\vHaveRequest\x12+\n" +
+	"\x05items\x18\x01 \x03(\v2\x15.objcache.rpc.v1.HaveR\x05items\"h\n" +
+	"\x04Have\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
+	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x14\n" +
+	"\x05entry\x18\x04 \x01(\bR\x05entry\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x03R\x04size\"7\n" +
+	"\tHaveReply\x12*\n" +
+	"\x05items\x18\x01 \x03(\v2\x14.objcache.rpc.v1.HadR\x05items\"\xb9\x01\n" +
+	"\x03Had\x12\x16\n" +
+	"\x06exists\x18\x01 \x01(\bR\x06exists\x12\x12\n" +
+	"\x04dead\x18\x02 \x01(\bR\x04dead\x12\x16\n" +
+	"\x06linked\x18\x03 \x01(\bR\x06linked\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12#\n" +
+	"\rchunk_version\x18\x05 \x01(\x04R\fchunkVersion\x12\x1b\n" +
+	"\tentry_ino\x18\x06 \x01(\x04R\bentryIno\x12\x12\n" +
+	"\x04owes\x18\a \x01(\bR\x04owes\"3\n" +
 	"\tLoseInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\"d\n" +
@@ -9503,7 +9845,13 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vRevertEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
-	"\x03ino\x18\x03 \x01(\x04R\x03ino2\x84\x01\n" +
+	"\x03ino\x18\x03 \x01(\x04R\x03ino\"~\n" +
+	"\aRebuilt\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x17\n" +
+	"\acopy_of\x18\x02 \x01(\x03R\x06copyOf\x12\x18\n" +
+	"\aunnamed\x18\x03 \x01(\x04R\aunnamed\x12\x1a\n" +
+	"\bcompared\x18\x04 \x01(\bR\bcompared\x12\x14\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause2\x84\x01\n" +
 	"\x05Files\x128\n" +
 	"\x04Call\x12\x18.objcache.rpc.v1.Request\x1a\x16.objcache.rpc.v1.Reply\x12A\n" +
 	"\x04Work\x12\x1c.objcache.rpc.v1.WorkRequest\x1a\x19.objcache.rpc.v1.Progress0\x012\xe6\x01\n" +
@@ -9531,7 +9879,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 106)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -9638,12 +9986,16 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*LoseRequest)(nil),       // 102: objcache.rpc.v1.LoseRequest
 	(*LoseReply)(nil),         // 103: objcache.rpc.v1.LoseReply
 	(*CompareRequest)(nil),    // 104: objcache.rpc.v1.CompareRequest
-	(*CompareReply)(nil),      // 105: objcache.rpc.v1.CompareReply
-	(*LoseInode)(nil),         // 106: objcache.rpc.v1.LoseInode
-	(*RevertInode)(nil),       // 107: objcache.rpc.v1.RevertInode
-	(*RevertEntry)(nil),       // 108: objcache.rpc.v1.RevertEntry
-	nil,                       // 109: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 110: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*HaveRequest)(nil),       // 105: objcache.rpc.v1.HaveRequest
+	(*Have)(nil),              // 106: objcache.rpc.v1.Have
+	(*HaveReply)(nil),         // 107: objcache.rpc.v1.HaveReply
+	(*Had)(nil),               // 108: objcache.rpc.v1.Had
+	(*LoseInode)(nil),         // 109: objcache.rpc.v1.LoseInode
+	(*RevertInode)(nil),       // 110: objcache.rpc.v1.RevertInode
+	(*RevertEntry)(nil),       // 111: objcache.rpc.v1.RevertEntry
+	(*Rebuilt)(nil),           // 112: objcache.rpc.v1.Rebuilt
+	nil,                       // 113: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 114: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -9676,109 +10028,113 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	88,  // 27: objcache.rpc.v1.Request.end_session:type_name -> objcache.rpc.v1.EndSessionRequest
 	102, // 28: objcache.rpc.v1.Request.lose:type_name -> objcache.rpc.v1.LoseRequest
 	104, // 29: objcache.rpc.v1.Request.compare:type_name -> objcache.rpc.v1.CompareRequest
-	9,   // 30: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
-	11,  // 31: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
-	15,  // 32: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
-	23,  // 33: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
-	28,  // 34: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
-	30,  // 35: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
-	35,  // 36: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
-	8,   // 37: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
-	39,  // 38: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
-	45,  // 39: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
-	47,  // 40: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
-	41,  // 41: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
-	43,  // 42: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
-	85,  // 43: objcache.rpc.v1.Reply.lock:type_name -> objcache.rpc.v1.LockReply
-	87,  // 44: objcache.rpc.v1.Reply.session:type_name -> objcache.rpc.v1.SessionReply
-	103, // 45: objcache.rpc.v1.Reply.lose:type_name -> objcache.rpc.v1.LoseReply
-	105, // 46: objcache.rpc.v1.Reply.compare:type_name -> objcache.rpc.v1.CompareReply
-	10,  // 47: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
-	10,  // 48: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
-	14,  // 49: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
-	0,   // 50: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	109, // 51: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	32,  // 52: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
-	33,  // 53: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
-	10,  // 54: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	110, // 55: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
-	1,   // 56: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
-	51,  // 57: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
-	58,  // 58: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
-	9,   // 59: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
-	59,  // 60: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
-	9,   // 61: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
-	2,   // 62: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
-	60,  // 63: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
-	62,  // 64: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
-	63,  // 65: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
-	64,  // 66: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
-	65,  // 67: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
-	66,  // 68: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
-	67,  // 69: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
-	68,  // 70: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
-	69,  // 71: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
-	70,  // 72: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
-	71,  // 73: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
-	72,  // 74: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
-	74,  // 75: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
-	75,  // 76: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	76,  // 77: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
-	77,  // 78: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	79,  // 79: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	80,  // 80: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	82,  // 81: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	81,  // 82: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
-	89,  // 83: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
-	106, // 84: objcache.rpc.v1.Step.lose_inode:type_name -> objcache.rpc.v1.LoseInode
-	107, // 85: objcache.rpc.v1.Step.revert_inode:type_name -> objcache.rpc.v1.RevertInode
-	108, // 86: objcache.rpc.v1.Step.revert_entry:type_name -> objcache.rpc.v1.RevertEntry
-	61,  // 87: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 88: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	17,  // 89: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	22,  // 90: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	33,  // 91: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73,  // 92: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	73,  // 93: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	78,  // 94: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	3,   // 95: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
-	83,  // 96: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
-	10,  // 97: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
-	83,  // 98: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
-	4,   // 99: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
-	83,  // 100: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
-	91,  // 101: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	95,  // 102: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	51,  // 103: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	101, // 104: objcache.rpc.v1.StatusReply.losses:type_name -> objcache.rpc.v1.Loss
-	97,  // 105: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 106: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
-	97,  // 107: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 108: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
-	101, // 109: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
-	6,   // 110: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 111: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 112: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 113: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 114: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	96,  // 115: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
-	99,  // 116: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
-	93,  // 117: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	90,  // 118: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	7,   // 119: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	50,  // 120: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	53,  // 121: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	55,  // 122: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	57,  // 123: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	98,  // 124: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
-	100, // 125: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
-	94,  // 126: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	92,  // 127: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	119, // [119:128] is the sub-list for method output_type
-	110, // [110:119] is the sub-list for method input_type
-	110, // [110:110] is the sub-list for extension type_name
-	110, // [110:110] is the sub-list for extension extendee
-	0,   // [0:110] is the sub-list for field type_name
+	105, // 30: objcache.rpc.v1.Request.have:type_name -> objcache.rpc.v1.HaveRequest
+	9,   // 31: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
+	11,  // 32: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
+	15,  // 33: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
+	23,  // 34: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
+	28,  // 35: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
+	30,  // 36: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
+	35,  // 37: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
+	8,   // 38: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
+	39,  // 39: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
+	45,  // 40: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
+	47,  // 41: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
+	41,  // 42: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
+	43,  // 43: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
+	85,  // 44: objcache.rpc.v1.Reply.lock:type_name -> objcache.rpc.v1.LockReply
+	87,  // 45: objcache.rpc.v1.Reply.session:type_name -> objcache.rpc.v1.SessionReply
+	103, // 46: objcache.rpc.v1.Reply.lose:type_name -> objcache.rpc.v1.LoseReply
+	107, // 47: objcache.rpc.v1.Reply.have:type_name -> objcache.rpc.v1.HaveReply
+	10,  // 48: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
+	10,  // 49: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
+	14,  // 50: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
+	0,   // 51: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
+	113, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	32,  // 53: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
+	33,  // 54: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
+	10,  // 55: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
+	114, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	1,   // 57: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
+	51,  // 58: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
+	58,  // 59: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
+	9,   // 60: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
+	59,  // 61: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
+	9,   // 62: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
+	2,   // 63: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
+	60,  // 64: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
+	62,  // 65: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
+	63,  // 66: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
+	64,  // 67: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
+	65,  // 68: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
+	66,  // 69: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
+	67,  // 70: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
+	68,  // 71: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
+	69,  // 72: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
+	70,  // 73: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
+	71,  // 74: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
+	72,  // 75: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
+	74,  // 76: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
+	75,  // 77: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
+	76,  // 78: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	77,  // 79: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	79,  // 80: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	80,  // 81: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	82,  // 82: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	81,  // 83: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
+	89,  // 84: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
+	109, // 85: objcache.rpc.v1.Step.lose_inode:type_name -> objcache.rpc.v1.LoseInode
+	110, // 86: objcache.rpc.v1.Step.revert_inode:type_name -> objcache.rpc.v1.RevertInode
+	111, // 87: objcache.rpc.v1.Step.revert_entry:type_name -> objcache.rpc.v1.RevertEntry
+	61,  // 88: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 89: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	17,  // 90: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 91: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 92: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 93: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 94: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 95: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 96: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 97: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 98: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 99: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 100: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 101: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 102: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	95,  // 103: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 104: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	101, // 105: objcache.rpc.v1.StatusReply.losses:type_name -> objcache.rpc.v1.Loss
+	112, // 106: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
+	97,  // 107: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 108: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
+	97,  // 109: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 110: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
+	106, // 111: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
+	108, // 112: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
+	101, // 113: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
+	6,   // 114: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 115: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 116: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 117: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 118: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	96,  // 119: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
+	99,  // 120: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
+	93,  // 121: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	90,  // 122: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	7,   // 123: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 124: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 125: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 126: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 127: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	98,  // 128: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
+	100, // 129: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
+	94,  // 130: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	92,  // 131: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	123, // [123:132] is the sub-list for method output_type
+	114, // [114:123] is the sub-list for method input_type
+	114, // [114:114] is the sub-list for extension type_name
+	114, // [114:114] is the sub-list for extension extendee
+	0,   // [0:114] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -9816,6 +10172,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Request_EndSession)(nil),
 		(*Request_Lose)(nil),
 		(*Request_Compare)(nil),
+		(*Request_Have)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[2].OneofWrappers = []any{
 		(*Reply_Attr)(nil),
@@ -9833,7 +10190,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Reply_Lock)(nil),
 		(*Reply_Session)(nil),
 		(*Reply_Lose)(nil),
-		(*Reply_Compare)(nil),
+		(*Reply_Have)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[12].OneofWrappers = []any{}
 	file_api_rpc_objcache_proto_msgTypes[53].OneofWrappers = []any{
@@ -9869,7 +10226,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   106,
+			NumMessages:   110,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -157,6 +157,11 @@ func (r *Router) Tell(ctx context.Context, to objcache.GroupID, req *rpc.Request
 	return err
 }
 
+// Ask is Tell for a request with an answer.
+func (r *Router) Ask(ctx context.Context, to objcache.GroupID, req *rpc.Request) (*rpc.Reply, error) {
+	return r.send(ctx, r.View(), to, req, nil)
+}
+
 func (r *Router) send(ctx context.Context, v *ring.View, owner objcache.GroupID, req *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	if owner == r.LocalGroup && r.Local != nil {
 		reply := r.Local(ctx, req)
@@ -223,4 +228,39 @@ func (g Groups) Query(ctx context.Context, to objcache.GroupID, r *rpc.QueryRequ
 	}
 	reply, err := c.Query(ctx, r)
 	return reply, rpc.FromStatus(err)
+}
+
+// Mirrors reaches the groups' keepers of mirrors.
+type Mirrors struct{ Router *Router }
+
+// Put sends rows to a keeper once.
+func (m Mirrors) Put(ctx context.Context, to objcache.GroupID, r *rpc.MirrorPut) (*rpc.MirrorState, error) {
+	c, err := m.client(to)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.Put(ctx, r)
+	return reply, rpc.FromStatus(err)
+}
+
+// Fetch asks a keeper once.
+func (m Mirrors) Fetch(ctx context.Context, to objcache.GroupID, r *rpc.MirrorFetch) (*rpc.MirrorPage, error) {
+	c, err := m.client(to)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.Fetch(ctx, r)
+	return reply, rpc.FromStatus(err)
+}
+
+func (m Mirrors) client(to objcache.GroupID) (rpc.MirrorClient, error) {
+	g, ok := m.Router.View().Member(to)
+	if !ok {
+		return nil, objcache.Errorf(objcache.NotOwner, "group %d is in no view", to)
+	}
+	c, err := m.Router.Conn(g.Address)
+	if err != nil {
+		return nil, err
+	}
+	return rpc.NewMirrorClient(c), nil
 }

@@ -99,6 +99,7 @@ type Group struct {
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing
 	rebuilt     *Rebuilt
+	comparing   atomic.Bool          // with other groups, after the loss of the disk
 	view        objcache.ViewVersion // under which evaluations count; of apply alone
 	logger      *slog.Logger
 	ctx         context.Context // of the group's life; ends with Close
@@ -143,6 +144,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 		cfg: cfg, id: cfg.ID, db: cfg.DB, rebuilt: cfg.Rebuilt, locks: txn.NewLocks(), started: time.Now(), frees: make(chan freeing, 4096),
 		logger: cfg.Logger.With("group", cfg.ID), ctx: ctx2, stop: stop, work: work,
 	}
+	g.comparing.Store(cfg.Rebuilt != nil && !cfg.Rebuilt.row.GetCompared())
 	g.mu.pending = map[objcache.TxID]bool{}
 	g.mu.prepared = map[objcache.TxID]*prepared{}
 	g.mu.listing = map[objcache.Ino]int{}

@@ -36,6 +36,9 @@ func (g *Group) prepare(ctx context.Context, r *rpc.PrepareRequest) error {
 	if v := (objcache.ViewVersion{Epoch: r.GetViewEpoch(), Version: r.GetViewVersion()}); v != b.view.Version {
 		return objcache.Errorf(objcache.NotOwner, "prepared under view %v, this group has %v", v, b.view.Version)
 	}
+	if g.Comparing() && !r.GetRestoring() {
+		return objcache.Errorf(objcache.Unavailable, "group %d has lost its disk and is being compared with the others", g.id)
+	}
 	for _, s := range r.GetSteps() {
 		if o := meta.Owner(b.view, s); o != g.id {
 			return objcache.Errorf(objcache.NotOwner, "step of group %d at group %d", o, g.id)

@@ -1,9 +1,11 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"google.golang.org/protobuf/proto"
@@ -11,6 +13,7 @@ import (
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
+	"github.com/objcache/objcache/server/txn"
 )
 
 // Rebuilt says how a group began again after the loss of its disk.
@@ -31,8 +34,13 @@ func ReadRebuilt(db pebble.Reader) (*Rebuilt, error) {
 	return &Rebuilt{row}, nil
 }
 
-// Row is what is known of it. Not to be changed.
-func (r *Rebuilt) Row() *record.Rebuilt { return r.row }
+// Row is what is known of it, nil without a loss. Not to be changed.
+func (r *Rebuilt) Row() *record.Rebuilt {
+	if r == nil {
+		return nil
+	}
+	return r.row
+}
 
 // terms is added to the terms of a log that began again, so that transaction numbers go on.
 func (r *Rebuilt) terms() uint64 {
@@ -84,6 +92,9 @@ func Install(db *pebble.DB, row *record.Rebuilt, rows func() (key, value []byte,
 		}
 	}
 	next.NextIno, next.NextExtent = leap(next.GetNextIno()), leap(next.GetNextExtent())
+	if row.GetTaken() == 0 { // nothing is known of the numbers of before, perhaps not for the first time
+		next.NextIno += uint64(row.GetTerm()) << 14
+	}
 	v, err := proto.Marshal(next)
 	if err != nil {
 		return fmt.Errorf("encode allocation: %w", err)
@@ -101,6 +112,119 @@ const leapBits = 28
 
 func leap(n uint64) uint64 { return (n>>leapBits + 2) << leapBits }
 
+// Comparing reports whether the group lost its disk and what it has now may still contradict other groups.
+func (g *Group) Comparing() bool { return g.comparing.Load() }
+
+// Doubts is how many promises here wait for the word of one of the coordinators; of all when none is named.
+func (g *Group) Doubts(coordinators ...objcache.GroupID) (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.mu.prepared {
+		if len(coordinators) == 0 || slices.Contains(coordinators, p.coordinator) {
+			n++
+		}
+	}
+	return n
+}
+
+// Lost is a chunk of this group whose bytes are not on the disk any more.
+type Lost struct {
+	Chunk   objcache.ChunkKey
+	Version uint64 // of the file, in which they were committed
+}
+
+// LostChunks lists the chunks with extents that have no place on the disk. Pins of such extents are dropped: their uploads begin again.
+func (g *Group) LostChunks(ctx context.Context) (out []Lost, err error) {
+	var pinned []objcache.ChunkKey
+	lo, hi := meta.ReplicatedBounds()
+	err = meta.Scan(g.db, lo, hi, func(k, v []byte) (bool, error) {
+		if meta.RowKind(k) != 'x' {
+			return true, nil
+		}
+		c := &record.Chunk{}
+		if err := proto.Unmarshal(v, c); err != nil {
+			return false, objcache.Errorf(objcache.Corrupt, "row %x: %w", k, err)
+		}
+		key := meta.ParseChunkKey(k)
+		switch lost, err := g.without(c.GetExtents()); {
+		case err != nil:
+			return false, err
+		case lost:
+			out = append(out, Lost{key, c.GetVersion()})
+		}
+		for _, p := range c.GetPins() {
+			lost, err := g.without(p.GetExtents())
+			if err != nil {
+				return false, err
+			}
+			if lost {
+				pinned = append(pinned, key)
+			}
+		}
+		return ctx.Err() == nil, nil
+	})
+	for _, k := range pinned {
+		err = errors.Join(err, g.rewriteChunk(ctx, k, func(c *record.Chunk) error {
+			var bad error
+			c.Pins = slices.DeleteFunc(c.Pins, func(p *record.Pin) bool {
+				lost, err := g.without(p.GetExtents())
+				bad = errors.Join(bad, err)
+				return lost
+			})
+			return bad
+		}))
+	}
+	return out, err
+}
+
+// without reports whether an extent has neither bytes in its row nor a place.
+func (g *Group) without(xs []*record.Extent) (bool, error) {
+	for _, x := range xs {
+		if len(x.GetData()) > 0 {
+			continue
+		}
+		ok, err := meta.Get(g.db, placeRow(x.GetId()), &record.Placed{})
+		if err != nil || !ok {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// DropChunk forgets what was committed of a chunk up to a version: external storage has it, or the file is gone.
+func (g *Group) DropChunk(ctx context.Context, k objcache.ChunkKey, upTo uint64) error {
+	return g.rewriteChunk(ctx, k, func(c *record.Chunk) error {
+		if c.GetVersion() <= upTo {
+			c.Extents, c.Dirty = nil, false
+		}
+		return nil
+	})
+}
+
+// rewriteChunk changes a chunk's row. Places that it names no more are found free at the next start.
+func (g *Group) rewriteChunk(ctx context.Context, k objcache.ChunkKey, change func(*record.Chunk) error) error {
+	held, err := g.locks.Acquire(ctx, []string{meta.LockChunks(uint64(k.Ino))}, txn.Age{Start: time.Now().UnixNano(), Client: g.PrivateClient()}, false)
+	if err != nil {
+		return err
+	}
+	defer held.Release()
+	b := g.basis()
+	c, err := meta.Chunk(g.db, k)
+	if err != nil || c == nil {
+		return err
+	}
+	if err := change(c); err != nil {
+		return err
+	}
+	row := &record.Row{Key: meta.ChunkKey(k)}
+	if len(c.GetExtents()) > 0 || len(c.GetPins()) > 0 {
+		if row.Value, err = (proto.MarshalOptions{Deterministic: true}).Marshal(c); err != nil {
+			return fmt.Errorf("encode chunk: %w", err)
+		}
+	}
+	return g.write(b, row)
+}
+
 // Rebuilt tells how the group began again; nil if it never lost its disk.
 func (g *Group) Rebuilt() *Rebuilt { return g.rebuilt }
 
@@ -115,5 +239,6 @@ func (g *Group) SetCompared() error {
 	if err := errors.Join(g.db.Set(rebuiltRow, v, pebble.NoSync), g.db.Flush()); err != nil {
 		return fmt.Errorf("write what was rebuilt: %w", err)
 	}
+	g.comparing.Store(false)
 	return nil
 }

@@ -30,6 +30,8 @@ type Tx struct {
 	Locks []string
 	// Then runs under the locks after a commit.
 	Then func()
+	// Restoring lets a rebuilt group take part before it has been compared with the others.
+	Restoring bool
 }
 
 // Transact runs a transaction to its commit and returns the reply. Errors: those of the steps; Conflict when another transaction was in the way
@@ -222,7 +224,7 @@ func (c *coordination) prepare(ctx context.Context, i int, live uint64) {
 	r, err := c.g.cfg.Peers.Prepare(ctx, to, &rpc.PrepareRequest{
 		Group: uint32(to), Client: uint64(c.id.Client), Seq: uint64(c.id.Seq), TxSeq: c.id.TxSeq,
 		Coordinator: uint32(c.g.id), Incarnation: c.g.incarnation, Start: h.GetStart(),
-		ViewEpoch: v.Epoch, ViewVersion: v.Version, Steps: c.others[to], MinLiveTxSeq: live,
+		ViewEpoch: v.Epoch, ViewVersion: v.Version, Steps: c.others[to], MinLiveTxSeq: live, Restoring: c.tx.Restoring,
 	})
 	if err == nil {
 		err = r.GetFailure().Err()

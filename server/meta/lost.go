@@ -65,8 +65,8 @@ func (e *Eval) revertEntry(s *rpc.RevertEntry) error {
 	if err != nil {
 		return err
 	}
-	if row.GetIno() != s.GetIno() || row.GetBusy() != 0 && row.GetBusy() != s.GetIno() {
-		return objcache.Errorf(objcache.Conflict, "name %q in directory %d is now inode %d", s.GetName(), s.GetDir(), row.GetIno())
+	if row.GetIno() != s.GetIno() {
+		return objcache.Errorf(objcache.NotExist, "name %q in directory %d is now inode %d", s.GetName(), s.GetDir(), row.GetIno())
 	}
 	if isDirMode(row.GetMode()) {
 		dir.Nlink--

@@ -154,6 +154,14 @@ func RowKind(key []byte) byte {
 	return 0
 }
 
+// KeyIno is the inode in a hashed row's key: of the inode, of an entry's directory, of a chunk.
+func KeyIno(key []byte) objcache.Ino { return objcache.Ino(binary.BigEndian.Uint64(key[10:18])) }
+
+// ParseChunkKey is the inverse of ChunkKey.
+func ParseChunkKey(key []byte) objcache.ChunkKey {
+	return objcache.ChunkKey{Ino: KeyIno(key), Index: binary.BigEndian.Uint32(key[18:])}
+}
+
 // EntryBounds are the bounds of the entries of a directory behind (and without) the name after.
 func EntryBounds(dir objcache.Ino, after string) (lower, upper []byte) {
 	lower = EntryKey(dir, after)

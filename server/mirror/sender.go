@@ -46,6 +46,7 @@ type Sender struct {
 		overflow bool
 		reached  uint64
 		taken    time.Time // of the copy
+		index    uint64    // as of which the copy is
 	}
 	index  uint64 // that the keeper has; of Run alone
 	behind uint64 // index that the keeper was told of last
@@ -76,6 +77,13 @@ func (s *Sender) Age(now time.Time) (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return now.Sub(s.mu.taken), !s.mu.taken.IsZero()
+}
+
+// Index is the entry of the log as of which the keeper has a copy; 0: it has none of this life.
+func (s *Sender) Index() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.index
 }
 
 // Run sends until ctx ends.
@@ -150,7 +158,7 @@ func (s *Sender) send(ctx context.Context) error {
 	}
 	s.index, s.behind, s.synced = to, to, true
 	s.mu.Lock()
-	s.mu.taken = taken
+	s.mu.taken, s.mu.index = taken, to
 	s.mu.Unlock()
 	return nil
 }

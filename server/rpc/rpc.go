@@ -14,6 +14,7 @@ import (
 	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/namespace"
+	"github.com/objcache/objcache/server/restore"
 	"github.com/objcache/objcache/server/ring"
 	"github.com/objcache/objcache/server/transfer"
 )
@@ -24,6 +25,7 @@ type Files struct {
 	Group    *group.Group
 	FS       *namespace.FS
 	Transfer *transfer.Transfer
+	Restore  *restore.Restore
 }
 
 // Call answers one request. Errors of an operation travel in the reply.
@@ -151,6 +153,11 @@ func (f *Files) dispatch(ctx context.Context, r *rpc.Request) (*rpc.Reply, error
 		return f.session(ctx, x.Session)
 	case *rpc.Request_EndSession:
 		return empty(f.Group.ApplyEnd(ctx, x.EndSession))
+	case *rpc.Request_Compare:
+		return empty(f.Restore.Compare(ctx, objcache.GroupID(x.Compare.GetGroup()), x.Compare.GetCause()))
+	case *rpc.Request_Have:
+		had, err := f.Restore.Have(ctx, x.Have)
+		return &rpc.Reply{Result: &rpc.Reply_Have{Have: had}}, err
 	}
 	return f.bytes(ctx, r)
 }

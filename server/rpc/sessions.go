@@ -14,6 +14,9 @@ func (f *Files) admit(ctx context.Context, r *rpc.Request) error {
 	if h.GetClient() == 0 || h.GetInternal() || r.GetSession() != nil {
 		return nil
 	}
+	if f.Group.Comparing() {
+		return objcache.Errorf(objcache.Unavailable, "group %d has lost its disk and is being compared with the others", f.Group.ID())
+	}
 	c := objcache.ClientID(h.GetClient())
 	if ok, err := f.Group.Admitted(c); ok || err != nil {
 		return err

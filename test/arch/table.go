@@ -52,6 +52,7 @@ var Table = []Room{
 	{Path: "server/transfer", Floor: 5},
 	{Path: "server/migrate", Floor: 5},
 	{Path: "server/fsck", Floor: 5},
+	{Path: "server/restore", Floor: 5},
 
 	{Path: "server/rpc", Floor: 6},
 

@@ -1,0 +1,222 @@
+// Package restore brings a group that lost its disk, and began again with its neighbour's mirror, back into agreement with the other groups. The mirror is
+// about a second old: what was committed after it is missing here, and other groups still name it. It promises that afterwards no name leads nowhere, no
+// file shows bytes of two versions, and nothing that another group still has is given up. It does not know how the mirror came to be.
+package restore
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/group"
+	"github.com/objcache/objcache/server/meta"
+	"github.com/objcache/objcache/server/ring"
+)
+
+// Peers asks owners of places on the ring, and groups.
+type Peers interface {
+	Call(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error)
+	Ask(ctx context.Context, to objcache.GroupID, r *rpc.Request) (*rpc.Reply, error)
+}
+
+// Restore serves one group.
+type Restore struct {
+	Group  *group.Group
+	Peers  Peers
+	View   func() *ring.View
+	Logger *slog.Logger
+}
+
+// Run brings this group, which lost its disk, into agreement with all others; it returns when that is done, or with ctx.
+func (r *Restore) Run(ctx context.Context, cause string) error {
+	if err := r.settled(ctx); err != nil {
+		return err
+	}
+	lost, err := r.Group.LostChunks(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range lost {
+		if err := r.insist(ctx, func() error { return r.lose(ctx, l, cause) }); err != nil {
+			return err
+		}
+	}
+	for _, m := range r.View().Members {
+		if m.Group == r.Group.ID() {
+			continue
+		}
+		err := r.insist(ctx, func() error { return r.compare(ctx, m.Group, cause) })
+		if err != nil {
+			return err
+		}
+		err = r.insist(ctx, func() error {
+			_, err := r.Peers.Ask(ctx, m.Group, &rpc.Request{
+				Header: &rpc.Header{Internal: true},
+				Op:     &rpc.Request_Compare{Compare: &rpc.CompareRequest{Group: uint32(r.Group.ID()), Cause: cause}},
+			})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.Group.SetCompared()
+}
+
+// Compare compares what this group has with a group that lost its disk.
+func (r *Restore) Compare(ctx context.Context, with objcache.GroupID, cause string) error {
+	if err := r.settled(ctx, with); err != nil {
+		return err
+	}
+	return r.compare(ctx, with, cause)
+}
+
+// settled waits until no promise of this group waits for a coordinator's word.
+func (r *Restore) settled(ctx context.Context, coordinators ...objcache.GroupID) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for r.Group.Doubts(coordinators...) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ended(ctx)
+		}
+	}
+	return nil
+}
+
+func ended(ctx context.Context) error {
+	return objcache.Errorf(objcache.KindOf(ctx.Err()), "restore: %w", ctx.Err())
+}
+
+// insist tries until it is done: other servers may be down, and transactions in the way.
+func (r *Restore) insist(ctx context.Context, f func() error) error {
+	pause, said := 10*time.Millisecond, time.Now()
+	for {
+		err := f()
+		k := objcache.KindOf(err)
+		if err == nil || k != objcache.Conflict && k != objcache.Unavailable && k != objcache.NotOwner && k != objcache.IO {
+			return err
+		}
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			r.Logger.Warn("this group has lost its disk, and cannot be compared with all others yet", "error", err)
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return errors.Join(ended(ctx), err)
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// lose tells the owner of a file that bytes of it are gone.
+func (r *Restore) lose(ctx context.Context, l group.Lost, cause string) error {
+	reply, err := r.Peers.Call(ctx, ring.HashInode(l.Chunk.Ino), &rpc.Request{Op: &rpc.Request_Lose{Lose: &rpc.LoseRequest{
+		Ino: uint64(l.Chunk.Ino), Cause: cause, Version: l.Version,
+	}}})
+	switch k := objcache.KindOf(err); {
+	case err != nil && (k == objcache.Stale || k == objcache.NotExist):
+		return r.drop(ctx, l.Chunk)
+	case err != nil:
+		return err
+	case reply.GetLose().GetLost():
+		return nil // its end drops the chunk
+	}
+	return r.Group.DropChunk(ctx, l.Chunk, reply.GetLose().GetPersisted())
+}
+
+// drop forgets a chunk of a file that is gone, and all before it.
+func (r *Restore) drop(ctx context.Context, k objcache.ChunkKey) error {
+	return r.transact(ctx, &rpc.Step{Step: &rpc.Step_CutChunks{CutChunks: &rpc.CutChunks{
+		Ino: uint64(k.Ino), OldSize: k.Offset() + objcache.ChunkSize, Group: uint32(r.Group.ID()),
+	}}})
+}
+
+// Have answers what this group has.
+func (r *Restore) Have(_ context.Context, q *rpc.HaveRequest) (*rpc.HaveReply, error) {
+	out := &rpc.HaveReply{}
+	for _, h := range q.GetItems() {
+		had, err := r.had(h)
+		if err != nil {
+			return nil, err
+		}
+		out.Items = append(out.Items, had)
+	}
+	return out, nil
+}
+
+func (r *Restore) had(h *rpc.Have) (*rpc.Had, error) {
+	db := r.Group.DB()
+	if h.GetEntry() {
+		return entryHad(db, h)
+	}
+	in, err := meta.Inode(db, objcache.Ino(h.GetIno()))
+	if err != nil {
+		return nil, err
+	}
+	out := &rpc.Had{Exists: in != nil, Dead: in.GetDead(), Version: in.GetVersion()}
+	for _, l := range in.GetLinks() {
+		out.Linked = out.Linked || l.GetDir() == h.GetDir() && l.GetName() == h.GetName()
+	}
+	return out, r.chunksHad(h, out)
+}
+
+func entryHad(db meta.Reader, h *rpc.Have) (*rpc.Had, error) {
+	dir, err := meta.Inode(db, objcache.Ino(h.GetDir()))
+	if err != nil {
+		return nil, err
+	}
+	row, err := meta.Entry(db, objcache.Ino(h.GetDir()), h.GetName())
+	if err != nil {
+		return nil, err
+	}
+	out := &rpc.Had{Exists: dir != nil && !dir.GetDead(), EntryIno: row.GetIno()}
+	for _, d := range row.GetDebts() {
+		out.Owes = out.Owes || d.GetIno() == h.GetIno()
+	}
+	return out, nil
+}
+
+// chunksHad finds the latest version of any chunk of a file here. Rows of a file's chunks are not side by side, so its size is asked for.
+func (r *Restore) chunksHad(h *rpc.Have, out *rpc.Had) error {
+	if h.GetSize() <= 0 {
+		return nil
+	}
+	for i := uint32(0); i <= objcache.ChunkOf(h.GetSize()-1); i++ {
+		k := objcache.ChunkKey{Ino: objcache.Ino(h.GetIno()), Index: i}
+		if !r.Group.Owns(ring.HashChunk(k)) {
+			continue
+		}
+		c, err := meta.Chunk(r.Group.DB(), k)
+		if err != nil {
+			return err
+		}
+		out.ChunkVersion = max(out.ChunkVersion, c.GetVersion())
+	}
+	return nil
+}
+
+// transact runs one transaction in which the rebuilt group may take part.
+func (r *Restore) transact(ctx context.Context, steps ...*rpc.Step) error {
+	return r.insist(ctx, func() error {
+		_, err := r.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: time.Now().UnixNano()}, Steps: steps, Restoring: true})
+		return err
+	})
+}
+
+func decode[M proto.Message](key, v []byte, m M) error {
+	if err := proto.Unmarshal(v, m); err != nil {
+		return objcache.Errorf(objcache.Corrupt, "row %x: %w", key, err)
+	}
+	return nil
+}
