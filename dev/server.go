@@ -39,6 +39,7 @@ type serverConfig struct {
 	FlushInterval string       `json:"flushInterval"`
 	Upload        string       `json:"upload"`
 	SessionLease  string       `json:"sessionLease,omitempty"`
+	Formed        bool         `json:"formed,omitempty"`
 	UID           int          `json:"uid"`
 	GID           int          `json:"gid"`
 }
@@ -54,7 +55,7 @@ func (s serverMember) config() serverConfig {
 	cfg := serverConfig{
 		Name: s.spec.Name, Listen: s.spec.Address, Metrics: s.spec.Metrics, Pprof: set.Pprof, StateDir: filepath.Join(s.dir(), "state"), Cluster: s.c.spec.Cluster, Epoch: 1,
 		BucketsFile: filepath.Join(s.c.dir, bucketsName), CapacityBytes: set.CapacityBytes, FlushInterval: set.FlushInterval.String(), Upload: set.Upload,
-		UID: os.Getuid(), GID: os.Getgid(),
+		UID: os.Getuid(), GID: os.Getgid(), Formed: s.c.spec.Formed && s.othersHaveState(),
 	}
 	if set.SessionLease != 0 {
 		cfg.SessionLease = set.SessionLease.String()
@@ -117,4 +118,34 @@ func askStatus(ctx context.Context, conn *grpc.ClientConn) (*rpc.StatusReply, er
 		return nil, rpc.FromStatus(err)
 	}
 	return r, nil
+}
+
+// othersHaveState reports whether any other server still has what it had: if all have lost it, the cluster begins again from external storage.
+func (s serverMember) othersHaveState() bool {
+	for _, o := range s.c.spec.Servers {
+		if _, err := os.Stat(filepath.Join(serverMember{s.c, o}.dir(), "state", "identity.json")); err == nil && o.Name != s.spec.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// Destroy kills a server and removes everything on its disk, as if the disk had been lost.
+func (c *Cluster) Destroy(ctx context.Context, name string) error {
+	m, err := c.member(name)
+	if err != nil {
+		return err
+	}
+	s, ok := m.(serverMember)
+	if !ok {
+		return objcache.Errorf(objcache.Invalid, "%s is no server: only a server's disk can be destroyed", name)
+	}
+	if err := c.Kill(ctx, name); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(s.dir(), "state")); err != nil {
+		return err
+	}
+	c.say("the disk of %s is gone; after `objcache dev start %s`, `objcache dev losses` tells what was lost with it", name, name)
+	return nil
 }

@@ -78,7 +78,8 @@ type spec struct {
 	Mounts   []mountSpec  `json:"mounts"`
 	S3       *s3Spec      `json:"s3,omitempty"` // the local S3 server
 	Buckets  []Bucket     `json:"buckets"`
-	Clean    bool         `json:"clean,omitempty"` // everything was persisted when the servers were stopped
+	Formed   bool         `json:"formed,omitempty"` // every server has run: one without a state has lost it
+	Clean    bool         `json:"clean,omitempty"`  // everything was persisted when the servers were stopped
 }
 
 type serverSpec struct {

@@ -37,6 +37,7 @@ type ServerStatus struct {
 	DirtyFiles        uint64 `json:"dirtyFiles"`
 	OutstandingWrites uint64 `json:"outstandingWrites"`
 	Uploads           uint64 `json:"uploads"`
+	LostFiles         uint64 `json:"lostFiles"`       // whose latest content was lost with a disk
 	Error             string `json:"error,omitempty"` // why a running server did not answer
 }
 
@@ -142,7 +143,7 @@ func (s serverMember) status(ctx context.Context) (ServerStatus, objcache.ViewVe
 	st.Ready, st.ViewVersion = r.GetReady(), v.String()
 	st.Inodes, st.Chunks, st.CachedBytes = r.GetInodes(), r.GetChunks(), r.GetCachedBytes()
 	st.DirtyBytes, st.DirtyFiles = r.GetDirtyBytes(), r.GetDirtyFiles()
-	st.OutstandingWrites, st.Uploads = r.GetOutstandingWrites(), r.GetUploads()
+	st.OutstandingWrites, st.Uploads, st.LostFiles = r.GetOutstandingWrites(), r.GetUploads(), r.GetLosses()
 	return st, v
 }
 

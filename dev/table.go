@@ -31,7 +31,22 @@ func (s Status) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := s.printLosses(w); err != nil {
+		return err
+	}
 	return s.printErrors(w)
+}
+
+func (s Status) printLosses(w io.Writer) error {
+	n := uint64(0)
+	for _, v := range s.Servers {
+		n += v.LostFiles
+	}
+	if n == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\nThe latest content of %d files was lost with a disk: `objcache dev losses` names them\n", n)
+	return err
 }
 
 func (s Status) printErrors(w io.Writer) error {

@@ -44,6 +44,10 @@ func (c *Cluster) Up(ctx context.Context, r UpRequest) error {
 		c.spec = before
 		return errors.Join(err, c.restoreSpec())
 	}
+	if !c.spec.Formed {
+		c.spec.Formed = true
+		return c.saveSpec()
+	}
 	return nil
 }
 

@@ -79,22 +79,27 @@ func (s *Server) Status(ctx context.Context) (*rpc.StatusReply, error) {
 	return out, s.problems(ctx, out)
 }
 
-// lossesAtMost are told in full; more are counted.
-const lossesAtMost = 1000
-
-// losses tells what was lost with disks, of files of this group.
+// losses tells how much was lost with disks, of files of this group.
 func (s *Server) losses(out *rpc.StatusReply) error {
 	if row := s.group.Rebuilt().Row(); row != nil {
 		out.Rebuilt = &rpc.Rebuilt{
 			At: row.GetAt(), CopyOf: row.GetTaken(), Unnamed: row.GetReached() - row.GetIndex(), Compared: !s.group.Comparing(), Cause: row.GetCause(),
 		}
 	}
-	return meta.Losses(s.group.DB(), func(l *record.Loss) bool {
-		if out.LossesInAll++; out.GetLossesInAll() <= lossesAtMost {
-			out.Losses = append(out.Losses, &rpc.Loss{Path: l.GetPath(), Ino: l.GetIno(), At: l.GetAt(), Cause: l.GetCause(), Kept: l.GetKept()})
-		}
-		return true
+	return meta.Losses(s.group.DB(), func(*record.Loss) bool { out.Losses++; return true })
+}
+
+// Losses tells them, and forgets those before a time if that is asked for.
+func (a *admin) Losses(r *rpc.LossesRequest, to rpc.Admin_LossesServer) error {
+	var sent error
+	err := meta.Losses(a.s.group.DB(), func(l *record.Loss) bool {
+		sent = to.Send(&rpc.Loss{Path: l.GetPath(), Ino: l.GetIno(), At: l.GetAt(), Cause: l.GetCause(), Kept: l.GetKept()})
+		return sent == nil
 	})
+	if err := errors.Join(err, sent); err != nil {
+		return err
+	}
+	return a.s.group.ForgetLosses(r.GetForget())
 }
 
 // namesAtMost is how long status looks for the paths of what it reports; after that it says inode numbers.

@@ -7650,8 +7650,7 @@ type StatusReply struct {
 	Sessions          uint64                 `protobuf:"varint,40,opt,name=sessions,proto3" json:"sessions,omitempty"` // whose rows this server keeps
 	FileLocks         uint64                 `protobuf:"varint,41,opt,name=file_locks,json=fileLocks,proto3" json:"file_locks,omitempty"`
 	LockWaiters       uint64                 `protobuf:"varint,42,opt,name=lock_waiters,json=lockWaiters,proto3" json:"lock_waiters,omitempty"`
-	Losses            []*Loss                `protobuf:"bytes,80,rep,name=losses,proto3" json:"losses,omitempty"` // files of this group whose content was lost with a disk: the first thousand
-	LossesInAll       uint64                 `protobuf:"varint,81,opt,name=losses_in_all,json=lossesInAll,proto3" json:"losses_in_all,omitempty"`
+	Losses            uint64                 `protobuf:"varint,81,opt,name=losses,proto3" json:"losses,omitempty"`  // files of this group whose latest content was lost with a disk
 	Rebuilt           *Rebuilt               `protobuf:"bytes,82,opt,name=rebuilt,proto3" json:"rebuilt,omitempty"` // this server has lost its disk
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -7820,16 +7819,9 @@ func (x *StatusReply) GetLockWaiters() uint64 {
 	return 0
 }
 
-func (x *StatusReply) GetLosses() []*Loss {
+func (x *StatusReply) GetLosses() uint64 {
 	if x != nil {
 		return x.Losses
-	}
-	return nil
-}
-
-func (x *StatusReply) GetLossesInAll() uint64 {
-	if x != nil {
-		return x.LossesInAll
 	}
 	return 0
 }
@@ -9086,6 +9078,51 @@ func (x *Rebuilt) GetCause() string {
 	return ""
 }
 
+// LossesRequest: with forget the losses up to a time (ns) are not told any more afterwards.
+type LossesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Forget        int64                  `protobuf:"varint,1,opt,name=forget,proto3" json:"forget,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LossesRequest) Reset() {
+	*x = LossesRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[108]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LossesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LossesRequest) ProtoMessage() {}
+
+func (x *LossesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[108]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LossesRequest.ProtoReflect.Descriptor instead.
+func (*LossesRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{108}
+}
+
+func (x *LossesRequest) GetForget() int64 {
+	if x != nil {
+		return x.Forget
+	}
+	return 0
+}
+
 var File_api_rpc_objcache_proto protoreflect.FileDescriptor
 
 const file_api_rpc_objcache_proto_rawDesc = "" +
@@ -9728,7 +9765,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\x12\x16\n" +
 	"\x06upload\x18\x04 \x01(\tR\x06upload\x12\x18\n" +
 	"\acluster\x18\x05 \x01(\tR\acluster\"\x0f\n" +
-	"\rStatusRequest\"\x99\x06\n" +
+	"\rStatusRequest\"\xde\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -9753,9 +9790,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bsessions\x18( \x01(\x04R\bsessions\x12\x1d\n" +
 	"\n" +
 	"file_locks\x18) \x01(\x04R\tfileLocks\x12!\n" +
-	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\x12-\n" +
-	"\x06losses\x18P \x03(\v2\x15.objcache.rpc.v1.LossR\x06losses\x12\"\n" +
-	"\rlosses_in_all\x18Q \x01(\x04R\vlossesInAll\x122\n" +
+	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\x12\x16\n" +
+	"\x06losses\x18Q \x01(\x04R\x06losses\x122\n" +
 	"\arebuilt\x18R \x01(\v2\x18.objcache.rpc.v1.RebuiltR\arebuilt\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
@@ -9851,7 +9887,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\acopy_of\x18\x02 \x01(\x03R\x06copyOf\x12\x18\n" +
 	"\aunnamed\x18\x03 \x01(\x04R\aunnamed\x12\x1a\n" +
 	"\bcompared\x18\x04 \x01(\bR\bcompared\x12\x14\n" +
-	"\x05cause\x18\x05 \x01(\tR\x05cause2\x84\x01\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause\"'\n" +
+	"\rLossesRequest\x12\x16\n" +
+	"\x06forget\x18\x01 \x01(\x03R\x06forget2\x84\x01\n" +
 	"\x05Files\x128\n" +
 	"\x04Call\x12\x18.objcache.rpc.v1.Request\x1a\x16.objcache.rpc.v1.Reply\x12A\n" +
 	"\x04Work\x12\x1c.objcache.rpc.v1.WorkRequest\x1a\x19.objcache.rpc.v1.Progress0\x012\xe6\x01\n" +
@@ -9861,10 +9899,11 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05Query\x12\x1d.objcache.rpc.v1.QueryRequest\x1a\x1b.objcache.rpc.v1.QueryReply2\x8d\x01\n" +
 	"\x06Mirror\x12?\n" +
 	"\x03Put\x12\x1a.objcache.rpc.v1.MirrorPut\x1a\x1c.objcache.rpc.v1.MirrorState\x12B\n" +
-	"\x05Fetch\x12\x1c.objcache.rpc.v1.MirrorFetch\x1a\x1b.objcache.rpc.v1.MirrorPage2\x91\x01\n" +
+	"\x05Fetch\x12\x1c.objcache.rpc.v1.MirrorFetch\x1a\x1b.objcache.rpc.v1.MirrorPage2\xd4\x01\n" +
 	"\x05Admin\x12F\n" +
 	"\x06Status\x12\x1e.objcache.rpc.v1.StatusRequest\x1a\x1c.objcache.rpc.v1.StatusReply\x12@\n" +
-	"\x04View\x12\x1c.objcache.rpc.v1.ViewRequest\x1a\x1a.objcache.rpc.v1.ViewReplyB&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
+	"\x04View\x12\x1c.objcache.rpc.v1.ViewRequest\x1a\x1a.objcache.rpc.v1.ViewReply\x12A\n" +
+	"\x06Losses\x12\x1e.objcache.rpc.v1.LossesRequest\x1a\x15.objcache.rpc.v1.Loss0\x01B&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
 
 var (
 	file_api_rpc_objcache_proto_rawDescOnce sync.Once
@@ -9879,7 +9918,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -9994,8 +10033,9 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*RevertInode)(nil),       // 110: objcache.rpc.v1.RevertInode
 	(*RevertEntry)(nil),       // 111: objcache.rpc.v1.RevertEntry
 	(*Rebuilt)(nil),           // 112: objcache.rpc.v1.Rebuilt
-	nil,                       // 113: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 114: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*LossesRequest)(nil),     // 113: objcache.rpc.v1.LossesRequest
+	nil,                       // 114: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 115: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -10050,11 +10090,11 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	10,  // 49: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
 	14,  // 50: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
 	0,   // 51: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	113, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	114, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
 	32,  // 53: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
 	33,  // 54: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
 	10,  // 55: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	114, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	115, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
 	1,   // 57: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
 	51,  // 58: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
 	58,  // 59: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
@@ -10103,24 +10143,24 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	91,  // 102: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
 	95,  // 103: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
 	51,  // 104: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	101, // 105: objcache.rpc.v1.StatusReply.losses:type_name -> objcache.rpc.v1.Loss
-	112, // 106: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
-	97,  // 107: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 108: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
-	97,  // 109: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 110: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
-	106, // 111: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
-	108, // 112: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
-	101, // 113: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
-	6,   // 114: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 115: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 116: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 117: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 118: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	96,  // 119: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
-	99,  // 120: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
-	93,  // 121: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	90,  // 122: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	112, // 105: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
+	97,  // 106: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 107: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
+	97,  // 108: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 109: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
+	106, // 110: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
+	108, // 111: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
+	101, // 112: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
+	6,   // 113: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 114: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 115: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 116: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 117: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	96,  // 118: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
+	99,  // 119: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
+	93,  // 120: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	90,  // 121: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	113, // 122: objcache.rpc.v1.Admin.Losses:input_type -> objcache.rpc.v1.LossesRequest
 	7,   // 123: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
 	50,  // 124: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
 	53,  // 125: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
@@ -10130,11 +10170,12 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	100, // 129: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
 	94,  // 130: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
 	92,  // 131: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	123, // [123:132] is the sub-list for method output_type
-	114, // [114:123] is the sub-list for method input_type
-	114, // [114:114] is the sub-list for extension type_name
-	114, // [114:114] is the sub-list for extension extendee
-	0,   // [0:114] is the sub-list for field type_name
+	101, // 132: objcache.rpc.v1.Admin.Losses:output_type -> objcache.rpc.v1.Loss
+	123, // [123:133] is the sub-list for method output_type
+	113, // [113:123] is the sub-list for method input_type
+	113, // [113:113] is the sub-list for extension type_name
+	113, // [113:113] is the sub-list for extension extendee
+	0,   // [0:113] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -10226,7 +10267,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   110,
+			NumMessages:   111,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

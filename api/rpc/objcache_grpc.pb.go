@@ -499,6 +499,7 @@ var Mirror_ServiceDesc = grpc.ServiceDesc{
 const (
 	Admin_Status_FullMethodName = "/objcache.rpc.v1.Admin/Status"
 	Admin_View_FullMethodName   = "/objcache.rpc.v1.Admin/View"
+	Admin_Losses_FullMethodName = "/objcache.rpc.v1.Admin/Losses"
 )
 
 // AdminClient is the client API for Admin service.
@@ -509,6 +510,8 @@ const (
 type AdminClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	View(ctx context.Context, in *ViewRequest, opts ...grpc.CallOption) (*ViewReply, error)
+	// Losses tells the files of the server's group whose latest content was lost with a disk, the oldest loss first.
+	Losses(ctx context.Context, in *LossesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Loss], error)
 }
 
 type adminClient struct {
@@ -539,6 +542,25 @@ func (c *adminClient) View(ctx context.Context, in *ViewRequest, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *adminClient) Losses(ctx context.Context, in *LossesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Loss], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[0], Admin_Losses_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[LossesRequest, Loss]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_LossesClient = grpc.ServerStreamingClient[Loss]
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -547,6 +569,8 @@ func (c *adminClient) View(ctx context.Context, in *ViewRequest, opts ...grpc.Ca
 type AdminServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	View(context.Context, *ViewRequest) (*ViewReply, error)
+	// Losses tells the files of the server's group whose latest content was lost with a disk, the oldest loss first.
+	Losses(*LossesRequest, grpc.ServerStreamingServer[Loss]) error
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -562,6 +586,9 @@ func (UnimplementedAdminServer) Status(context.Context, *StatusRequest) (*Status
 }
 func (UnimplementedAdminServer) View(context.Context, *ViewRequest) (*ViewReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method View not implemented")
+}
+func (UnimplementedAdminServer) Losses(*LossesRequest, grpc.ServerStreamingServer[Loss]) error {
+	return status.Error(codes.Unimplemented, "method Losses not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -620,6 +647,17 @@ func _Admin_View_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_Losses_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(LossesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).Losses(m, &grpc.GenericServerStream[LossesRequest, Loss]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_LossesServer = grpc.ServerStreamingServer[Loss]
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -636,6 +674,12 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Admin_View_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Losses",
+			Handler:       _Admin_Losses_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "api/rpc/objcache.proto",
 }

@@ -9,7 +9,16 @@ import (
 )
 
 func newDevKill(d *devFlags) *cobra.Command {
-	return d.onName("kill", "Kill a process (-9) and return when it is gone", "  objcache dev kill server-1", (*dev.Cluster).Kill)
+	destroy := false
+	cmd := d.onName("kill", "Kill a process (-9) and return when it is gone", "  objcache dev kill server-1\n  objcache dev kill --destroy server-1",
+		func(c *dev.Cluster, ctx context.Context, name string) error {
+			if destroy {
+				return c.Destroy(ctx, name)
+			}
+			return c.Kill(ctx, name)
+		})
+	cmd.Flags().BoolVar(&destroy, "destroy", false, "also remove everything on the server's disk: what is not persisted and only there is lost")
+	return cmd
 }
 
 func newDevStop(d *devFlags) *cobra.Command {

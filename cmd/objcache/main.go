@@ -33,7 +33,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(newServer(), newMount(), newStatus(), newFlush(), newRefresh(), newWarm(), newDev(), newVersion())
+	root.AddCommand(newServer(), newMount(), newStatus(), newLosses(), newFlush(), newRefresh(), newWarm(), newDev(), newVersion())
 	return root
 }
 

@@ -37,6 +37,7 @@ type serverStatus struct {
 	FileLocks         uint64         `json:"fileLocks"`
 	LockWaiters       uint64         `json:"lockWaiters"`
 	Uploads           uint64         `json:"uploads"`
+	LostFiles         uint64         `json:"lostFiles"`
 	Buckets           []bucketStatus `json:"buckets"`
 	Problems          []problem      `json:"problems"`
 }
@@ -121,7 +122,7 @@ func askServer(ctx context.Context, addr string, creds credentials.TransportCred
 		Inodes:      r.GetInodes(), Chunks: r.GetChunks(), CapacityBytes: r.GetCapacityBytes(), CachedBytes: r.GetCachedBytes(),
 		DirtyBytes: r.GetDirtyBytes(), DirtyFiles: r.GetDirtyFiles(), OutstandingWrites: r.GetOutstandingWrites(),
 		Sessions: r.GetSessions(), FileLocks: r.GetFileLocks(), LockWaiters: r.GetLockWaiters(),
-		OutstandingBytes: r.GetOutstandingBytes(), Uploads: r.GetUploads(), Buckets: []bucketStatus{}, Problems: []problem{},
+		OutstandingBytes: r.GetOutstandingBytes(), Uploads: r.GetUploads(), LostFiles: r.GetLosses(), Buckets: []bucketStatus{}, Problems: []problem{},
 	}
 	for _, b := range r.GetBuckets() {
 		st.Buckets = append(st.Buckets, bucketStatus{
@@ -146,6 +147,9 @@ func printServers(w io.Writer, all []serverStatus) error {
 			if b.Error != "" {
 				fmt.Fprintf(t, "\n%s: bucket %s: %s\n", s.Name, b.BucketName, b.Error)
 			}
+		}
+		if s.LostFiles > 0 {
+			fmt.Fprintf(t, "\n%s: the latest content of %d files was lost with a disk: `objcache losses` names them\n", s.Name, s.LostFiles)
 		}
 		for _, p := range s.Problems {
 			fmt.Fprintf(t, "\n%s: %s: %s\n", s.Name, p.Path, p.Error)

@@ -242,3 +242,22 @@ func (g *Group) SetCompared() error {
 	g.comparing.Store(false)
 	return nil
 }
+
+// ForgetLosses removes the rows of losses up to a time, ns.
+func (g *Group) ForgetLosses(upTo int64) error {
+	for {
+		var rows []*record.Row
+		err := meta.Losses(g.db, func(l *record.Loss) bool {
+			if l.GetAt() <= upTo {
+				rows = append(rows, &record.Row{Key: meta.LossKey(l.GetAt(), objcache.Ino(l.GetIno()))})
+			}
+			return l.GetAt() <= upTo && len(rows) < 1000
+		})
+		if err != nil || len(rows) == 0 {
+			return err
+		}
+		if err := g.write(g.basis(), rows...); err != nil {
+			return err
+		}
+	}
+}

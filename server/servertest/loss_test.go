@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path"
@@ -13,7 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/test/wait"
 )
@@ -64,15 +69,32 @@ func (r *rig) restored(i int) map[string]string {
 		return true
 	})
 	for _, s := range r.cl.Servers {
-		st, err := s.Status(r.t.Context())
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		for _, l := range st.GetLosses() {
+		for _, l := range r.losses(s.Address(), 0) {
 			lost[l.GetPath()] = l.GetKept()
 		}
 	}
 	return lost
+}
+
+// losses is what a server tells.
+func (r *rig) losses(address string, forget int64) (out []*rpc.Loss) {
+	r.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	stream, err := rpc.NewAdminClient(conn).Losses(r.t.Context(), &rpc.LossesRequest{Forget: forget})
+	for err == nil {
+		var l *rpc.Loss
+		if l, err = stream.Recv(); err == nil {
+			out = append(out, l)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		r.t.Fatal(err)
+	}
+	return out
 }
 
 // content is what a path has; nil when it is not there.
@@ -177,6 +199,12 @@ func TestLoss_OfADiskIsToldByNameAndNothingElseIsLost(t *testing.T) {
 	for p := range told {
 		if !lost[p] {
 			t.Errorf("%s was told lost and is not", p)
+		}
+	}
+	for _, s := range r.cl.Servers {
+		r.losses(s.Address(), time.Now().UnixNano())
+		if left := r.losses(s.Address(), 0); len(left) > 0 {
+			t.Errorf("%d losses are told after they were to be forgotten", len(left))
 		}
 	}
 	r.flush()
