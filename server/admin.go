@@ -86,6 +86,11 @@ func (s *Server) losses(out *rpc.StatusReply) error {
 			At: row.GetAt(), CopyOf: row.GetTaken(), Unnamed: row.GetReached() - row.GetIndex(), Compared: !s.group.Comparing(), Cause: row.GetCause(),
 		}
 	}
+	n, err := s.Lost()
+	if err != nil {
+		return err
+	}
+	out.Losing = uint64(n)
 	return meta.Losses(s.group.DB(), func(*record.Loss) bool { out.Losses++; return true })
 }
 

@@ -4451,11 +4451,12 @@ func (x *DecideReply) GetFailure() *Failure {
 
 type QueryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"` // the coordinator
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"` // the coordinator; of finished, any group
 	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Client        uint64                 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"`
 	Seq           uint64                 `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	TxSeq         uint64                 `protobuf:"varint,5,opt,name=tx_seq,json=txSeq,proto3" json:"tx_seq,omitempty"`
+	Finished      bool                   `protobuf:"varint,80,opt,name=finished,proto3" json:"finished,omitempty"` // asked by a coordinator that lost its disk: COMMITTED if the receiver has been told so, else UNKNOWN
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4523,6 +4524,13 @@ func (x *QueryRequest) GetTxSeq() uint64 {
 		return x.TxSeq
 	}
 	return 0
+}
+
+func (x *QueryRequest) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
 }
 
 type QueryReply struct {
@@ -7652,6 +7660,7 @@ type StatusReply struct {
 	LockWaiters       uint64                 `protobuf:"varint,42,opt,name=lock_waiters,json=lockWaiters,proto3" json:"lock_waiters,omitempty"`
 	Losses            uint64                 `protobuf:"varint,81,opt,name=losses,proto3" json:"losses,omitempty"`  // files of this group whose latest content was lost with a disk
 	Rebuilt           *Rebuilt               `protobuf:"bytes,82,opt,name=rebuilt,proto3" json:"rebuilt,omitempty"` // this server has lost its disk
+	Losing            uint64                 `protobuf:"varint,83,opt,name=losing,proto3" json:"losing,omitempty"`  // files that are still to go back to what external storage has
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -7831,6 +7840,13 @@ func (x *StatusReply) GetRebuilt() *Rebuilt {
 		return x.Rebuilt
 	}
 	return nil
+}
+
+func (x *StatusReply) GetLosing() uint64 {
+	if x != nil {
+		return x.Losing
+	}
+	return 0
 }
 
 type BucketStatus struct {
@@ -8742,7 +8758,7 @@ type Had struct {
 	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"`                               // of the inode
 	ChunkVersion  uint64                 `protobuf:"varint,5,opt,name=chunk_version,json=chunkVersion,proto3" json:"chunk_version,omitempty"` // the latest of the inode's chunks that the receiver has
 	EntryIno      uint64                 `protobuf:"varint,6,opt,name=entry_ino,json=entryIno,proto3" json:"entry_ino,omitempty"`             // who has the name
-	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                                     // the inode owes for the name
+	Owes          bool                   `protobuf:"varint,7,opt,name=owes,proto3" json:"owes,omitempty"`                                     // the inode owes for the name, as the receiver has it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8945,7 +8961,8 @@ type RevertEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           uint64                 `protobuf:"varint,1,opt,name=dir,proto3" json:"dir,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"` // that has the name
+	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`   // that has the name
+	Debt          bool                   `protobuf:"varint,4,opt,name=debt,proto3" json:"debt,omitempty"` // it owes for the name instead, and does not know: only that is forgotten
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -8999,6 +9016,13 @@ func (x *RevertEntry) GetIno() uint64 {
 		return x.Ino
 	}
 	return 0
+}
+
+func (x *RevertEntry) GetDebt() bool {
+	if x != nil {
+		return x.Debt
+	}
+	return false
 }
 
 // Rebuilt says how a group began again after its disk was lost.
@@ -9471,13 +9495,14 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x06tx_seq\x18\x04 \x01(\x04R\x05txSeq\x12\x16\n" +
 	"\x06commit\x18\x05 \x01(\bR\x06commit\"A\n" +
 	"\vDecideReply\x122\n" +
-	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\"\x87\x01\n" +
+	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\"\xa3\x01\n" +
 	"\fQueryRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\x04R\x06client\x12\x10\n" +
 	"\x03seq\x18\x04 \x01(\x04R\x03seq\x12\x15\n" +
-	"\x06tx_seq\x18\x05 \x01(\x04R\x05txSeq\"\x8c\x01\n" +
+	"\x06tx_seq\x18\x05 \x01(\x04R\x05txSeq\x12\x1a\n" +
+	"\bfinished\x18P \x01(\bR\bfinished\"\x8c\x01\n" +
 	"\n" +
 	"QueryReply\x12=\n" +
 	"\aoutcome\x18\x01 \x01(\x0e2#.objcache.rpc.v1.QueryReply.OutcomeR\aoutcome\"?\n" +
@@ -9765,7 +9790,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\x12\x16\n" +
 	"\x06upload\x18\x04 \x01(\tR\x06upload\x12\x18\n" +
 	"\acluster\x18\x05 \x01(\tR\acluster\"\x0f\n" +
-	"\rStatusRequest\"\xde\x05\n" +
+	"\rStatusRequest\"\xf6\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -9792,7 +9817,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"file_locks\x18) \x01(\x04R\tfileLocks\x12!\n" +
 	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\x12\x16\n" +
 	"\x06losses\x18Q \x01(\x04R\x06losses\x122\n" +
-	"\arebuilt\x18R \x01(\v2\x18.objcache.rpc.v1.RebuiltR\arebuilt\"\x99\x02\n" +
+	"\arebuilt\x18R \x01(\v2\x18.objcache.rpc.v1.RebuiltR\arebuilt\x12\x16\n" +
+	"\x06losing\x18S \x01(\x04R\x06losing\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
 	"\vbucket_name\x18\x02 \x01(\tR\n" +
@@ -9877,11 +9903,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vRevertInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12)\n" +
-	"\x04loss\x18\x04 \x01(\v2\x15.objcache.rpc.v1.LossR\x04loss\"E\n" +
+	"\x04loss\x18\x04 \x01(\v2\x15.objcache.rpc.v1.LossR\x04loss\"Y\n" +
 	"\vRevertEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
-	"\x03ino\x18\x03 \x01(\x04R\x03ino\"~\n" +
+	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
+	"\x04debt\x18\x04 \x01(\bR\x04debt\"~\n" +
 	"\aRebuilt\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x17\n" +
 	"\acopy_of\x18\x02 \x01(\x03R\x06copyOf\x12\x18\n" +

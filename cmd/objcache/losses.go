@@ -24,6 +24,7 @@ import (
 type losses struct {
 	Files   []loss    `json:"files"`
 	Rebuilt []rebuilt `json:"rebuilt"`
+	Losing  uint64    `json:"losing"` // files that are still to go back
 }
 
 // loss is a file that went back to what external storage has of it.
@@ -136,6 +137,7 @@ func (l *losses) ask(ctx context.Context, addr string, creds credentials.Transpo
 		}
 		l.Rebuilt = append(l.Rebuilt, x)
 	}
+	l.Losing += st.GetLosing()
 	q := &rpc.LossesRequest{}
 	if forget {
 		q.Forget = time.Now().UnixNano()
@@ -159,9 +161,17 @@ func (l *losses) print(w io.Writer) error {
 			return err
 		}
 	}
-	if len(l.Files) == 0 {
+	if l.Losing > 0 {
+		if _, err := fmt.Fprintf(w, "%d more files have lost their latest content and are being taken back to what external storage has: ask again.\n", l.Losing); err != nil {
+			return err
+		}
+	}
+	if len(l.Files) == 0 && l.Losing == 0 {
 		_, err := fmt.Fprintln(w, "No file has lost its latest content.")
 		return err
+	}
+	if len(l.Files) == 0 {
+		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FILE\tNOW\tCAUSE\tFOUND OUT")

@@ -126,7 +126,7 @@ func (g *Group) fillPromise(b *pebble.Batch, en *record.Entry, index uint64) {
 		return // decided before
 	}
 	must(g, index, b.Delete(meta.PreparedKey(en.GetTx()), nil))
-	g.remember(b, p, index)
+	g.remember(b, p, index, true)
 	en.Rows, en.Placed, en.Dropped, en.Cleaned = p.GetRows(), p.GetPlaced(), p.GetDropped(), p.GetCleaned()
 }
 
@@ -136,7 +136,7 @@ func (g *Group) fillAbort(b *pebble.Batch, en *record.Entry, index uint64) {
 	must(g, index, err)
 	if ok {
 		must(g, index, b.Delete(meta.PreparedKey(en.GetTx()), nil))
-		g.remember(b, p, index)
+		g.remember(b, p, index, false)
 	}
 }
 

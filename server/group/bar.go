@@ -22,7 +22,7 @@ func refuses(r meta.Reader, incarnation string, txSeq uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	decided, err := meta.Get(r, meta.FinishedKey(incarnation, txSeq), &record.Live{})
+	decided, err := meta.Get(r, meta.FinishedKey(incarnation, txSeq), &record.Finished{})
 	return bar.Refuses(txSeq, decided), err
 }
 
@@ -42,15 +42,24 @@ func (g *Group) raiseBar(b *pebble.Batch, en *record.Entry, index uint64) {
 	v, err := proto.Marshal(&record.Live{Incarnation: l.GetIncarnation(), MinTxSeq: uint64(bar)})
 	must(g, index, err)
 	must(g, index, b.Set(meta.BarKey(l.GetIncarnation()), v, nil))
-	lo, hi := meta.FinishedKey(l.GetIncarnation(), uint64(old)), meta.FinishedKey(l.GetIncarnation(), uint64(bar))
+	lo, hi := meta.FinishedKey(l.GetIncarnation(), forgotten(old)), meta.FinishedKey(l.GetIncarnation(), forgotten(bar))
 	must(g, index, meta.Scan(g.db, lo, hi, func(k, _ []byte) (bool, error) { return true, b.Delete(k, nil) }))
 }
 
-// remember notes in the entry that decides a promise that it was decided here.
-func (g *Group) remember(b *pebble.Batch, p *record.Prepared, index uint64) {
+// finishedKept is how many transactions of a coordinator are remembered beyond the bar: should it lose its disk together with decisions that its
+// neighbour had no copy of yet (a second's worth), those who heard of them tell.
+const finishedKept = 1 << 16
+
+// forgotten is the number below which nothing is remembered.
+func forgotten(bar txn.Bar) uint64 { return max(uint64(bar), finishedKept) - finishedKept }
+
+// remember notes in the entry that decides a promise how it was decided here.
+func (g *Group) remember(b *pebble.Batch, p *record.Prepared, index uint64, committed bool) {
 	bar, err := barOf(g.db, p.GetIncarnation())
 	must(g, index, err)
 	if seq := p.GetTx().GetTxSeq(); bar.Remembers(seq) {
-		must(g, index, b.Set(meta.FinishedKey(p.GetIncarnation(), seq), nil, nil))
+		v, err := proto.Marshal(&record.Finished{Committed: committed})
+		must(g, index, err)
+		must(g, index, b.Set(meta.FinishedKey(p.GetIncarnation(), seq), v, nil))
 	}
 }

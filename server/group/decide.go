@@ -98,7 +98,11 @@ func (g *Group) abortAt(ctx context.Context, to objcache.GroupID, id objcache.Tx
 // of its own term.
 func (g *Group) Query(ctx context.Context, r *rpc.QueryRequest) (*rpc.QueryReply, error) {
 	id := objcache.TxID{Client: objcache.ClientID(r.GetClient()), Seq: objcache.SeqNum(r.GetSeq()), TxSeq: r.GetTxSeq()}
-	if r.GetIncarnation() != g.incarnation && !g.rebuilt.tookOver(r.GetIncarnation()) {
+	if r.GetFinished() {
+		return g.finished(r)
+	}
+	former := r.GetIncarnation() != g.incarnation
+	if former && !g.rebuilt.tookOver(r.GetIncarnation()) {
 		return &rpc.QueryReply{Outcome: rpc.QueryReply_UNKNOWN}, nil
 	}
 	failpoint.Hit(failpoint.QueryReceived)
@@ -117,6 +121,8 @@ func (g *Group) Query(ctx context.Context, r *rpc.QueryRequest) (*rpc.QueryReply
 		return nil, err
 	case ok:
 		return &rpc.QueryReply{Outcome: rpc.QueryReply_COMMITTED}, nil
+	case former:
+		return g.askSurvivors(ctx, r)
 	}
 	return &rpc.QueryReply{Outcome: rpc.QueryReply_ABORTED}, nil
 }

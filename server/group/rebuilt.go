@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -260,4 +261,36 @@ func (g *Group) ForgetLosses(upTo int64) error {
 			return err
 		}
 	}
+}
+
+// askSurvivors decides a transaction that the lost disk may have decided: committed if any group was told so, else aborted. Nobody else can tell anybody
+// any more.
+func (g *Group) askSurvivors(ctx context.Context, r *rpc.QueryRequest) (*rpc.QueryReply, error) {
+	for _, m := range g.cfg.View().Members {
+		if m.Group == g.id {
+			continue
+		}
+		q := proto.CloneOf(r)
+		q.Group, q.Finished = uint32(m.Group), true
+		reply, err := g.cfg.Peers.Query(ctx, m.Group, q)
+		if err != nil {
+			return nil, err
+		}
+		if reply.GetOutcome() == rpc.QueryReply_COMMITTED {
+			return reply, nil
+		}
+	}
+	return &rpc.QueryReply{Outcome: rpc.QueryReply_ABORTED}, nil
+}
+
+// finished tells a coordinator that lost its disk whether this group was told of a commit.
+func (g *Group) finished(r *rpc.QueryRequest) (*rpc.QueryReply, error) {
+	f := &record.Finished{}
+	if _, err := meta.Get(g.db, meta.FinishedKey(r.GetIncarnation(), r.GetTxSeq()), f); err != nil {
+		return nil, err
+	}
+	if f.GetCommitted() {
+		return &rpc.QueryReply{Outcome: rpc.QueryReply_COMMITTED}, nil
+	}
+	return &rpc.QueryReply{Outcome: rpc.QueryReply_UNKNOWN}, nil
 }

@@ -2,6 +2,7 @@ package meta
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -65,6 +66,20 @@ func (e *Eval) revertEntry(s *rpc.RevertEntry) error {
 	if err != nil {
 		return err
 	}
+	dir.Dir.Complete, dir.Dir.LoadedAt = false, 0
+	dir.Dir.TableChanges++
+	if s.GetDebt() {
+		if row == nil {
+			return e.putOwing(dir, e.facts.Now())
+		}
+		row.Debts = slices.DeleteFunc(row.Debts, func(o *record.Debt) bool { return o.GetIno() == s.GetIno() })
+		if row.GetIno() == 0 {
+			err = e.putTombstone(d, s.GetName(), row)
+		} else {
+			err = e.Put(EntryKey(d, s.GetName()), row)
+		}
+		return errors.Join(err, e.putOwing(dir, e.facts.Now()))
+	}
 	if row.GetIno() != s.GetIno() {
 		return objcache.Errorf(objcache.NotExist, "name %q in directory %d is now inode %d", s.GetName(), s.GetDir(), row.GetIno())
 	}
@@ -72,8 +87,6 @@ func (e *Eval) revertEntry(s *rpc.RevertEntry) error {
 		dir.Nlink--
 	}
 	dir.Dir.Children--
-	dir.Dir.Complete, dir.Dir.LoadedAt = false, 0
-	dir.Dir.TableChanges++
 	if err := e.Delete(CookieKey(d, row.GetCookie())); err != nil {
 		return err
 	}

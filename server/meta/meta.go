@@ -30,7 +30,7 @@ import (
 //	G a                                 record.Allocation
 //	G v                                 record.View
 //	G b incarnation                     record.Live: the bar of a coordinator's incarnation
-//	G f incarnation txseq8              a transaction of it that was decided here (empty value)
+//	G f incarnation txseq8              record.Finished: a transaction of it that was decided here
 //	G l hash8 ino8                      record.FileLocks
 //	G s hash8 client8                   record.Session
 //	G e client8                         record.Ended

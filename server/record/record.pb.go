@@ -260,6 +260,51 @@ func (x *Live) GetMinTxSeq() uint64 {
 	return 0
 }
 
+// Finished is a transaction of another coordinator that was decided here.
+type Finished struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Committed     bool                   `protobuf:"varint,1,opt,name=committed,proto3" json:"committed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finished) Reset() {
+	*x = Finished{}
+	mi := &file_server_record_record_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finished) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finished) ProtoMessage() {}
+
+func (x *Finished) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finished.ProtoReflect.Descriptor instead.
+func (*Finished) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Finished) GetCommitted() bool {
+	if x != nil {
+		return x.Committed
+	}
+	return false
+}
+
 // View is the view under which evaluations count now.
 type View struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -271,7 +316,7 @@ type View struct {
 
 func (x *View) Reset() {
 	*x = View{}
-	mi := &file_server_record_record_proto_msgTypes[2]
+	mi := &file_server_record_record_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +328,7 @@ func (x *View) String() string {
 func (*View) ProtoMessage() {}
 
 func (x *View) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[2]
+	mi := &file_server_record_record_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +341,7 @@ func (x *View) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use View.ProtoReflect.Descriptor instead.
 func (*View) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{2}
+	return file_server_record_record_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *View) GetEpoch() uint64 {
@@ -327,7 +372,7 @@ type Cleaned struct {
 
 func (x *Cleaned) Reset() {
 	*x = Cleaned{}
-	mi := &file_server_record_record_proto_msgTypes[3]
+	mi := &file_server_record_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -339,7 +384,7 @@ func (x *Cleaned) String() string {
 func (*Cleaned) ProtoMessage() {}
 
 func (x *Cleaned) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[3]
+	mi := &file_server_record_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -352,7 +397,7 @@ func (x *Cleaned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cleaned.ProtoReflect.Descriptor instead.
 func (*Cleaned) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{3}
+	return file_server_record_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Cleaned) GetIno() uint64 {
@@ -401,7 +446,7 @@ type TxID struct {
 
 func (x *TxID) Reset() {
 	*x = TxID{}
-	mi := &file_server_record_record_proto_msgTypes[4]
+	mi := &file_server_record_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +458,7 @@ func (x *TxID) String() string {
 func (*TxID) ProtoMessage() {}
 
 func (x *TxID) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[4]
+	mi := &file_server_record_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +471,7 @@ func (x *TxID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxID.ProtoReflect.Descriptor instead.
 func (*TxID) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{4}
+	return file_server_record_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TxID) GetClient() uint64 {
@@ -461,7 +506,7 @@ type Row struct {
 
 func (x *Row) Reset() {
 	*x = Row{}
-	mi := &file_server_record_record_proto_msgTypes[5]
+	mi := &file_server_record_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +518,7 @@ func (x *Row) String() string {
 func (*Row) ProtoMessage() {}
 
 func (x *Row) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[5]
+	mi := &file_server_record_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +531,7 @@ func (x *Row) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Row.ProtoReflect.Descriptor instead.
 func (*Row) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{5}
+	return file_server_record_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Row) GetKey() []byte {
@@ -540,7 +585,7 @@ type Inode struct {
 
 func (x *Inode) Reset() {
 	*x = Inode{}
-	mi := &file_server_record_record_proto_msgTypes[6]
+	mi := &file_server_record_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +597,7 @@ func (x *Inode) String() string {
 func (*Inode) ProtoMessage() {}
 
 func (x *Inode) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[6]
+	mi := &file_server_record_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +610,7 @@ func (x *Inode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inode.ProtoReflect.Descriptor instead.
 func (*Inode) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{6}
+	return file_server_record_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Inode) GetIno() uint64 {
@@ -781,7 +826,7 @@ type Base struct {
 
 func (x *Base) Reset() {
 	*x = Base{}
-	mi := &file_server_record_record_proto_msgTypes[7]
+	mi := &file_server_record_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -793,7 +838,7 @@ func (x *Base) String() string {
 func (*Base) ProtoMessage() {}
 
 func (x *Base) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[7]
+	mi := &file_server_record_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -806,7 +851,7 @@ func (x *Base) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Base.ProtoReflect.Descriptor instead.
 func (*Base) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{7}
+	return file_server_record_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Base) GetKey() string {
@@ -879,7 +924,7 @@ type Link struct {
 
 func (x *Link) Reset() {
 	*x = Link{}
-	mi := &file_server_record_record_proto_msgTypes[8]
+	mi := &file_server_record_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +936,7 @@ func (x *Link) String() string {
 func (*Link) ProtoMessage() {}
 
 func (x *Link) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[8]
+	mi := &file_server_record_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +949,7 @@ func (x *Link) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Link.ProtoReflect.Descriptor instead.
 func (*Link) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{8}
+	return file_server_record_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Link) GetDir() uint64 {
@@ -960,7 +1005,7 @@ type Intent struct {
 
 func (x *Intent) Reset() {
 	*x = Intent{}
-	mi := &file_server_record_record_proto_msgTypes[9]
+	mi := &file_server_record_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1017,7 @@ func (x *Intent) String() string {
 func (*Intent) ProtoMessage() {}
 
 func (x *Intent) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[9]
+	mi := &file_server_record_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1030,7 @@ func (x *Intent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Intent.ProtoReflect.Descriptor instead.
 func (*Intent) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{9}
+	return file_server_record_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Intent) GetTx() *TxID {
@@ -1081,7 +1126,7 @@ type DirState struct {
 
 func (x *DirState) Reset() {
 	*x = DirState{}
-	mi := &file_server_record_record_proto_msgTypes[10]
+	mi := &file_server_record_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1093,7 +1138,7 @@ func (x *DirState) String() string {
 func (*DirState) ProtoMessage() {}
 
 func (x *DirState) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[10]
+	mi := &file_server_record_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1106,7 +1151,7 @@ func (x *DirState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirState.ProtoReflect.Descriptor instead.
 func (*DirState) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{10}
+	return file_server_record_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DirState) GetPrefix() string {
@@ -1233,7 +1278,7 @@ type DirEntry struct {
 
 func (x *DirEntry) Reset() {
 	*x = DirEntry{}
-	mi := &file_server_record_record_proto_msgTypes[11]
+	mi := &file_server_record_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1290,7 @@ func (x *DirEntry) String() string {
 func (*DirEntry) ProtoMessage() {}
 
 func (x *DirEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[11]
+	mi := &file_server_record_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1303,7 @@ func (x *DirEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirEntry.ProtoReflect.Descriptor instead.
 func (*DirEntry) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{11}
+	return file_server_record_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DirEntry) GetIno() uint64 {
@@ -1343,7 +1388,7 @@ type Debt struct {
 
 func (x *Debt) Reset() {
 	*x = Debt{}
-	mi := &file_server_record_record_proto_msgTypes[12]
+	mi := &file_server_record_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1400,7 @@ func (x *Debt) String() string {
 func (*Debt) ProtoMessage() {}
 
 func (x *Debt) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[12]
+	mi := &file_server_record_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1413,7 @@ func (x *Debt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Debt.ProtoReflect.Descriptor instead.
 func (*Debt) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{12}
+	return file_server_record_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Debt) GetIno() uint64 {
@@ -1416,7 +1461,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_server_record_record_proto_msgTypes[13]
+	mi := &file_server_record_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1473,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[13]
+	mi := &file_server_record_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1486,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{13}
+	return file_server_record_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Extent) GetId() uint64 {
@@ -1513,7 +1558,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_server_record_record_proto_msgTypes[14]
+	mi := &file_server_record_record_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1570,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[14]
+	mi := &file_server_record_record_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1583,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{14}
+	return file_server_record_record_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Chunk) GetVersion() uint64 {
@@ -1581,7 +1626,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_server_record_record_proto_msgTypes[15]
+	mi := &file_server_record_record_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1638,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[15]
+	mi := &file_server_record_record_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1651,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{15}
+	return file_server_record_record_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Pin) GetTx() *TxID {
@@ -1645,7 +1690,7 @@ type Staged struct {
 
 func (x *Staged) Reset() {
 	*x = Staged{}
-	mi := &file_server_record_record_proto_msgTypes[16]
+	mi := &file_server_record_record_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1702,7 @@ func (x *Staged) String() string {
 func (*Staged) ProtoMessage() {}
 
 func (x *Staged) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[16]
+	mi := &file_server_record_record_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1715,7 @@ func (x *Staged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Staged.ProtoReflect.Descriptor instead.
 func (*Staged) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{16}
+	return file_server_record_record_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Staged) GetClient() uint64 {
@@ -1728,7 +1773,7 @@ type Placed struct {
 
 func (x *Placed) Reset() {
 	*x = Placed{}
-	mi := &file_server_record_record_proto_msgTypes[17]
+	mi := &file_server_record_record_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1740,7 +1785,7 @@ func (x *Placed) String() string {
 func (*Placed) ProtoMessage() {}
 
 func (x *Placed) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[17]
+	mi := &file_server_record_record_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1753,7 +1798,7 @@ func (x *Placed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Placed.ProtoReflect.Descriptor instead.
 func (*Placed) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{17}
+	return file_server_record_record_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Placed) GetId() uint64 {
@@ -1797,7 +1842,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_server_record_record_proto_msgTypes[18]
+	mi := &file_server_record_record_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1854,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[18]
+	mi := &file_server_record_record_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1867,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{18}
+	return file_server_record_record_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Place) GetFile() uint64 {
@@ -1871,7 +1916,7 @@ type Dropped struct {
 
 func (x *Dropped) Reset() {
 	*x = Dropped{}
-	mi := &file_server_record_record_proto_msgTypes[19]
+	mi := &file_server_record_record_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +1928,7 @@ func (x *Dropped) String() string {
 func (*Dropped) ProtoMessage() {}
 
 func (x *Dropped) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[19]
+	mi := &file_server_record_record_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +1941,7 @@ func (x *Dropped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dropped.ProtoReflect.Descriptor instead.
 func (*Dropped) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{19}
+	return file_server_record_record_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Dropped) GetId() uint64 {
@@ -1938,7 +1983,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_server_record_record_proto_msgTypes[20]
+	mi := &file_server_record_record_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1950,7 +1995,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[20]
+	mi := &file_server_record_record_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1963,7 +2008,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{20}
+	return file_server_record_record_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Prepared) GetTx() *TxID {
@@ -2040,7 +2085,7 @@ type Decision struct {
 
 func (x *Decision) Reset() {
 	*x = Decision{}
-	mi := &file_server_record_record_proto_msgTypes[21]
+	mi := &file_server_record_record_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +2097,7 @@ func (x *Decision) String() string {
 func (*Decision) ProtoMessage() {}
 
 func (x *Decision) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[21]
+	mi := &file_server_record_record_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +2110,7 @@ func (x *Decision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Decision.ProtoReflect.Descriptor instead.
 func (*Decision) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{21}
+	return file_server_record_record_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Decision) GetTx() *TxID {
@@ -2092,7 +2137,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_server_record_record_proto_msgTypes[22]
+	mi := &file_server_record_record_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2149,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[22]
+	mi := &file_server_record_record_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2162,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{22}
+	return file_server_record_record_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Result) GetReply() []byte {
@@ -2138,7 +2183,7 @@ type Allocation struct {
 
 func (x *Allocation) Reset() {
 	*x = Allocation{}
-	mi := &file_server_record_record_proto_msgTypes[23]
+	mi := &file_server_record_record_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2150,7 +2195,7 @@ func (x *Allocation) String() string {
 func (*Allocation) ProtoMessage() {}
 
 func (x *Allocation) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[23]
+	mi := &file_server_record_record_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2163,7 +2208,7 @@ func (x *Allocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Allocation.ProtoReflect.Descriptor instead.
 func (*Allocation) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{23}
+	return file_server_record_record_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Allocation) GetNextIno() uint64 {
@@ -2191,7 +2236,7 @@ type DirTable struct {
 
 func (x *DirTable) Reset() {
 	*x = DirTable{}
-	mi := &file_server_record_record_proto_msgTypes[24]
+	mi := &file_server_record_record_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2248,7 @@ func (x *DirTable) String() string {
 func (*DirTable) ProtoMessage() {}
 
 func (x *DirTable) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[24]
+	mi := &file_server_record_record_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2261,7 @@ func (x *DirTable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DirTable.ProtoReflect.Descriptor instead.
 func (*DirTable) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{24}
+	return file_server_record_record_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DirTable) GetPrefix() string {
@@ -2253,7 +2298,7 @@ type TableRow struct {
 
 func (x *TableRow) Reset() {
 	*x = TableRow{}
-	mi := &file_server_record_record_proto_msgTypes[25]
+	mi := &file_server_record_record_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2310,7 @@ func (x *TableRow) String() string {
 func (*TableRow) ProtoMessage() {}
 
 func (x *TableRow) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[25]
+	mi := &file_server_record_record_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2323,7 @@ func (x *TableRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRow.ProtoReflect.Descriptor instead.
 func (*TableRow) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{25}
+	return file_server_record_record_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TableRow) GetName() string {
@@ -2376,7 +2421,7 @@ type FileLocks struct {
 
 func (x *FileLocks) Reset() {
 	*x = FileLocks{}
-	mi := &file_server_record_record_proto_msgTypes[26]
+	mi := &file_server_record_record_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2433,7 @@ func (x *FileLocks) String() string {
 func (*FileLocks) ProtoMessage() {}
 
 func (x *FileLocks) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[26]
+	mi := &file_server_record_record_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2446,7 @@ func (x *FileLocks) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileLocks.ProtoReflect.Descriptor instead.
 func (*FileLocks) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{26}
+	return file_server_record_record_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FileLocks) GetPosix() []*FileLock {
@@ -2432,7 +2477,7 @@ type FileLock struct {
 
 func (x *FileLock) Reset() {
 	*x = FileLock{}
-	mi := &file_server_record_record_proto_msgTypes[27]
+	mi := &file_server_record_record_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2444,7 +2489,7 @@ func (x *FileLock) String() string {
 func (*FileLock) ProtoMessage() {}
 
 func (x *FileLock) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[27]
+	mi := &file_server_record_record_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2457,7 +2502,7 @@ func (x *FileLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileLock.ProtoReflect.Descriptor instead.
 func (*FileLock) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{27}
+	return file_server_record_record_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *FileLock) GetClient() uint64 {
@@ -2514,7 +2559,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_server_record_record_proto_msgTypes[28]
+	mi := &file_server_record_record_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2571,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[28]
+	mi := &file_server_record_record_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2584,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{28}
+	return file_server_record_record_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Session) GetNode() string {
@@ -2573,7 +2618,7 @@ type Ended struct {
 
 func (x *Ended) Reset() {
 	*x = Ended{}
-	mi := &file_server_record_record_proto_msgTypes[29]
+	mi := &file_server_record_record_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2585,7 +2630,7 @@ func (x *Ended) String() string {
 func (*Ended) ProtoMessage() {}
 
 func (x *Ended) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[29]
+	mi := &file_server_record_record_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2598,7 +2643,7 @@ func (x *Ended) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ended.ProtoReflect.Descriptor instead.
 func (*Ended) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{29}
+	return file_server_record_record_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Ended) GetAt() int64 {
@@ -2618,7 +2663,7 @@ type Acknowledged struct {
 
 func (x *Acknowledged) Reset() {
 	*x = Acknowledged{}
-	mi := &file_server_record_record_proto_msgTypes[30]
+	mi := &file_server_record_record_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2675,7 @@ func (x *Acknowledged) String() string {
 func (*Acknowledged) ProtoMessage() {}
 
 func (x *Acknowledged) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[30]
+	mi := &file_server_record_record_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2688,7 @@ func (x *Acknowledged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Acknowledged.ProtoReflect.Descriptor instead.
 func (*Acknowledged) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{30}
+	return file_server_record_record_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Acknowledged) GetBelow() uint64 {
@@ -2668,7 +2713,7 @@ type MirrorHead struct {
 
 func (x *MirrorHead) Reset() {
 	*x = MirrorHead{}
-	mi := &file_server_record_record_proto_msgTypes[31]
+	mi := &file_server_record_record_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2725,7 @@ func (x *MirrorHead) String() string {
 func (*MirrorHead) ProtoMessage() {}
 
 func (x *MirrorHead) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[31]
+	mi := &file_server_record_record_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2738,7 @@ func (x *MirrorHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorHead.ProtoReflect.Descriptor instead.
 func (*MirrorHead) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{31}
+	return file_server_record_record_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MirrorHead) GetIncarnation() string {
@@ -2752,7 +2797,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_server_record_record_proto_msgTypes[32]
+	mi := &file_server_record_record_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +2809,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[32]
+	mi := &file_server_record_record_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +2822,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{32}
+	return file_server_record_record_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Loss) GetPath() string {
@@ -2832,7 +2877,7 @@ type Rebuilt struct {
 
 func (x *Rebuilt) Reset() {
 	*x = Rebuilt{}
-	mi := &file_server_record_record_proto_msgTypes[33]
+	mi := &file_server_record_record_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2844,7 +2889,7 @@ func (x *Rebuilt) String() string {
 func (*Rebuilt) ProtoMessage() {}
 
 func (x *Rebuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_server_record_record_proto_msgTypes[33]
+	mi := &file_server_record_record_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2857,7 +2902,7 @@ func (x *Rebuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuilt.ProtoReflect.Descriptor instead.
 func (*Rebuilt) Descriptor() ([]byte, []int) {
-	return file_server_record_record_proto_rawDescGZIP(), []int{33}
+	return file_server_record_record_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Rebuilt) GetAt() int64 {
@@ -2947,7 +2992,9 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x04Live\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x1c\n" +
 	"\n" +
-	"min_tx_seq\x18\x02 \x01(\x04R\bminTxSeq\"6\n" +
+	"min_tx_seq\x18\x02 \x01(\x04R\bminTxSeq\"(\n" +
+	"\bFinished\x12\x1c\n" +
+	"\tcommitted\x18\x01 \x01(\bR\tcommitted\"6\n" +
 	"\x04View\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\"\x8d\x01\n" +
@@ -3208,81 +3255,82 @@ func file_server_record_record_proto_rawDescGZIP() []byte {
 }
 
 var file_server_record_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_server_record_record_proto_goTypes = []any{
 	(Entry_Kind)(0),      // 0: objcache.record.v1.Entry.Kind
 	(*Entry)(nil),        // 1: objcache.record.v1.Entry
 	(*Live)(nil),         // 2: objcache.record.v1.Live
-	(*View)(nil),         // 3: objcache.record.v1.View
-	(*Cleaned)(nil),      // 4: objcache.record.v1.Cleaned
-	(*TxID)(nil),         // 5: objcache.record.v1.TxID
-	(*Row)(nil),          // 6: objcache.record.v1.Row
-	(*Inode)(nil),        // 7: objcache.record.v1.Inode
-	(*Base)(nil),         // 8: objcache.record.v1.Base
-	(*Link)(nil),         // 9: objcache.record.v1.Link
-	(*Intent)(nil),       // 10: objcache.record.v1.Intent
-	(*DirState)(nil),     // 11: objcache.record.v1.DirState
-	(*DirEntry)(nil),     // 12: objcache.record.v1.DirEntry
-	(*Debt)(nil),         // 13: objcache.record.v1.Debt
-	(*Extent)(nil),       // 14: objcache.record.v1.Extent
-	(*Chunk)(nil),        // 15: objcache.record.v1.Chunk
-	(*Pin)(nil),          // 16: objcache.record.v1.Pin
-	(*Staged)(nil),       // 17: objcache.record.v1.Staged
-	(*Placed)(nil),       // 18: objcache.record.v1.Placed
-	(*Place)(nil),        // 19: objcache.record.v1.Place
-	(*Dropped)(nil),      // 20: objcache.record.v1.Dropped
-	(*Prepared)(nil),     // 21: objcache.record.v1.Prepared
-	(*Decision)(nil),     // 22: objcache.record.v1.Decision
-	(*Result)(nil),       // 23: objcache.record.v1.Result
-	(*Allocation)(nil),   // 24: objcache.record.v1.Allocation
-	(*DirTable)(nil),     // 25: objcache.record.v1.DirTable
-	(*TableRow)(nil),     // 26: objcache.record.v1.TableRow
-	(*FileLocks)(nil),    // 27: objcache.record.v1.FileLocks
-	(*FileLock)(nil),     // 28: objcache.record.v1.FileLock
-	(*Session)(nil),      // 29: objcache.record.v1.Session
-	(*Ended)(nil),        // 30: objcache.record.v1.Ended
-	(*Acknowledged)(nil), // 31: objcache.record.v1.Acknowledged
-	(*MirrorHead)(nil),   // 32: objcache.record.v1.MirrorHead
-	(*Loss)(nil),         // 33: objcache.record.v1.Loss
-	(*Rebuilt)(nil),      // 34: objcache.record.v1.Rebuilt
-	nil,                  // 35: objcache.record.v1.Inode.XattrsEntry
-	nil,                  // 36: objcache.record.v1.Inode.ChunkVersionsEntry
-	nil,                  // 37: objcache.record.v1.TableRow.XattrsEntry
+	(*Finished)(nil),     // 3: objcache.record.v1.Finished
+	(*View)(nil),         // 4: objcache.record.v1.View
+	(*Cleaned)(nil),      // 5: objcache.record.v1.Cleaned
+	(*TxID)(nil),         // 6: objcache.record.v1.TxID
+	(*Row)(nil),          // 7: objcache.record.v1.Row
+	(*Inode)(nil),        // 8: objcache.record.v1.Inode
+	(*Base)(nil),         // 9: objcache.record.v1.Base
+	(*Link)(nil),         // 10: objcache.record.v1.Link
+	(*Intent)(nil),       // 11: objcache.record.v1.Intent
+	(*DirState)(nil),     // 12: objcache.record.v1.DirState
+	(*DirEntry)(nil),     // 13: objcache.record.v1.DirEntry
+	(*Debt)(nil),         // 14: objcache.record.v1.Debt
+	(*Extent)(nil),       // 15: objcache.record.v1.Extent
+	(*Chunk)(nil),        // 16: objcache.record.v1.Chunk
+	(*Pin)(nil),          // 17: objcache.record.v1.Pin
+	(*Staged)(nil),       // 18: objcache.record.v1.Staged
+	(*Placed)(nil),       // 19: objcache.record.v1.Placed
+	(*Place)(nil),        // 20: objcache.record.v1.Place
+	(*Dropped)(nil),      // 21: objcache.record.v1.Dropped
+	(*Prepared)(nil),     // 22: objcache.record.v1.Prepared
+	(*Decision)(nil),     // 23: objcache.record.v1.Decision
+	(*Result)(nil),       // 24: objcache.record.v1.Result
+	(*Allocation)(nil),   // 25: objcache.record.v1.Allocation
+	(*DirTable)(nil),     // 26: objcache.record.v1.DirTable
+	(*TableRow)(nil),     // 27: objcache.record.v1.TableRow
+	(*FileLocks)(nil),    // 28: objcache.record.v1.FileLocks
+	(*FileLock)(nil),     // 29: objcache.record.v1.FileLock
+	(*Session)(nil),      // 30: objcache.record.v1.Session
+	(*Ended)(nil),        // 31: objcache.record.v1.Ended
+	(*Acknowledged)(nil), // 32: objcache.record.v1.Acknowledged
+	(*MirrorHead)(nil),   // 33: objcache.record.v1.MirrorHead
+	(*Loss)(nil),         // 34: objcache.record.v1.Loss
+	(*Rebuilt)(nil),      // 35: objcache.record.v1.Rebuilt
+	nil,                  // 36: objcache.record.v1.Inode.XattrsEntry
+	nil,                  // 37: objcache.record.v1.Inode.ChunkVersionsEntry
+	nil,                  // 38: objcache.record.v1.TableRow.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
-	5,  // 1: objcache.record.v1.Entry.tx:type_name -> objcache.record.v1.TxID
-	6,  // 2: objcache.record.v1.Entry.rows:type_name -> objcache.record.v1.Row
-	18, // 3: objcache.record.v1.Entry.placed:type_name -> objcache.record.v1.Placed
-	20, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
-	4,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
+	6,  // 1: objcache.record.v1.Entry.tx:type_name -> objcache.record.v1.TxID
+	7,  // 2: objcache.record.v1.Entry.rows:type_name -> objcache.record.v1.Row
+	19, // 3: objcache.record.v1.Entry.placed:type_name -> objcache.record.v1.Placed
+	21, // 4: objcache.record.v1.Entry.dropped:type_name -> objcache.record.v1.Dropped
+	5,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
 	2,  // 6: objcache.record.v1.Entry.live:type_name -> objcache.record.v1.Live
-	14, // 7: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
-	35, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
-	8,  // 9: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
-	9,  // 10: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
-	10, // 11: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
-	8,  // 12: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
-	11, // 13: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
-	36, // 14: objcache.record.v1.Inode.chunk_versions:type_name -> objcache.record.v1.Inode.ChunkVersionsEntry
-	5,  // 15: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
-	13, // 16: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
-	14, // 17: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
-	16, // 18: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
-	5,  // 19: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
-	14, // 20: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
-	14, // 21: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
-	19, // 22: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
-	5,  // 23: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
-	6,  // 24: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
-	20, // 25: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
-	18, // 26: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
-	4,  // 27: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
-	5,  // 28: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
-	26, // 29: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
-	37, // 30: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
-	28, // 31: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
-	28, // 32: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
+	15, // 7: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
+	36, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
+	9,  // 9: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
+	10, // 10: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
+	11, // 11: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
+	9,  // 12: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
+	12, // 13: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
+	37, // 14: objcache.record.v1.Inode.chunk_versions:type_name -> objcache.record.v1.Inode.ChunkVersionsEntry
+	6,  // 15: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
+	14, // 16: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
+	15, // 17: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
+	17, // 18: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
+	6,  // 19: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
+	15, // 20: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
+	15, // 21: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
+	20, // 22: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
+	6,  // 23: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
+	7,  // 24: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
+	21, // 25: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
+	19, // 26: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
+	5,  // 27: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
+	6,  // 28: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
+	27, // 29: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
+	38, // 30: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
+	29, // 31: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
+	29, // 32: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
 	33, // [33:33] is the sub-list for method output_type
 	33, // [33:33] is the sub-list for method input_type
 	33, // [33:33] is the sub-list for extension type_name
@@ -3295,14 +3343,14 @@ func file_server_record_record_proto_init() {
 	if File_server_record_record_proto != nil {
 		return
 	}
-	file_server_record_record_proto_msgTypes[5].OneofWrappers = []any{}
+	file_server_record_record_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_server_record_record_proto_rawDesc), len(file_server_record_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

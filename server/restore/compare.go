@@ -128,7 +128,7 @@ func (c *comparison) inode(in *record.Inode) {
 		})
 	}
 	for _, l := range in.GetLinks() {
-		if c.theirs(l.GetDir()) {
+		if c.theirs(l.GetDir()) && !in.GetDead() { // a dead directory has lost the name that it still tells
 			c.add(&rpc.Have{Entry: true, Ino: ino, Dir: l.GetDir(), Name: l.GetName()}, func(ctx context.Context, had *rpc.Had) error {
 				if had.GetEntryIno() == ino {
 					return nil
@@ -158,7 +158,7 @@ func (c *comparison) entry(dir uint64, name string, e *record.DirEntry) {
 			if had.GetExists() && !had.GetDead() && had.GetLinked() {
 				return nil
 			}
-			c.Logger.Warn("a name leads nowhere after the loss of a disk: what external storage has is listed again", "dir", dir, "name", name, "ino", e.GetIno())
+			c.Logger.Warn("a name leads nowhere after the loss of a disk: what external storage has is listed again", "dir", dir, "name", name, "ino", e.GetIno(), "had", had)
 			return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: dir, Name: name, Ino: e.GetIno()}}}))
 		})
 	}
@@ -167,10 +167,10 @@ func (c *comparison) entry(dir uint64, name string, e *record.DirEntry) {
 			continue
 		}
 		c.add(&rpc.Have{Ino: d.GetIno(), Dir: dir, Name: name}, func(ctx context.Context, had *rpc.Had) error {
-			if had.GetExists() {
+			if had.GetOwes() {
 				return nil
 			}
-			return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{Dir: dir, Name: name, Ino: d.GetIno(), Gone: true}}}))
+			return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: dir, Name: name, Ino: d.GetIno(), Debt: true}}}))
 		})
 	}
 }

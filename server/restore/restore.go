@@ -168,6 +168,11 @@ func (r *Restore) had(h *rpc.Have) (*rpc.Had, error) {
 	for _, l := range in.GetLinks() {
 		out.Linked = out.Linked || l.GetDir() == h.GetDir() && l.GetName() == h.GetName()
 	}
+	for _, b := range in.GetTrash() {
+		out.Owes = out.Owes || b.GetDir() == h.GetDir() && b.GetName() == h.GetName()
+	}
+	it := in.GetIntent()
+	out.Owes = out.Owes || it != nil && it.GetDir() == h.GetDir() && it.GetName() == h.GetName() || out.Dead && out.Linked
 	return out, r.chunksHad(h, out)
 }
 

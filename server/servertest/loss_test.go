@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,10 +40,18 @@ func (r *rig) mirrored() {
 	})
 }
 
-// destroy ends server i, and everything on its disk.
+// destroy ends server i without letting it finish anything, and everything on its disk.
 func (c *Cluster) destroy(i int) {
 	c.t.Helper()
-	c.Down(i)
+	c.mu.Lock()
+	s := c.Servers[i]
+	c.Servers[i] = nil
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Close(ctx); err != nil {
+		c.t.Errorf("stop server %d: %v", i, err)
+	}
 	if err := os.RemoveAll(c.Configs[i].StateDir); err != nil {
 		c.t.Fatal(err)
 	}
