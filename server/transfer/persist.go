@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -160,6 +161,7 @@ func (t *Transfer) persistAll(ctx context.Context, inos []objcache.Ino) {
 
 // Stuck lists what waits for other objects and has been waiting for as long as a flush of everything is willing to.
 func (t *Transfer) Stuck() map[objcache.Ino]error {
+	t.forgetSettled()
 	t.persist.mu.Lock()
 	defer t.persist.mu.Unlock()
 	out := map[objcache.Ino]error{}
@@ -169,6 +171,24 @@ func (t *Transfer) Stuck() map[objcache.Ino]error {
 		}
 	}
 	return out
+}
+
+// forgetSettled drops the failures of inodes that owe nothing any more although no persist of theirs has succeeded since: a removed name, or another
+// client's change of the bucket, can settle what is owed, too.
+func (t *Transfer) forgetSettled() {
+	t.persist.mu.Lock()
+	failed := maps.Clone(t.persist.mu.failed)
+	t.persist.mu.Unlock()
+	for ino, f := range failed {
+		if in, err := meta.Inode(t.cfg.Group.DB(), ino); err != nil || meta.Owes(in) {
+			continue
+		}
+		t.persist.mu.Lock()
+		if now := t.persist.mu.failed[ino]; now.tries == f.tries && now.first.Equal(f.first) {
+			delete(t.persist.mu.failed, ino)
+		}
+		t.persist.mu.Unlock()
+	}
 }
 
 // TryPersist is Persist for a caller that itself may be what another persist waits for: it does not wait for one under way.

@@ -56,17 +56,9 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if len(p.GetPath()) > 1024 {
 		return objcache.Errorf(objcache.NameTooLong, "key of %d bytes for %q", len(p.GetPath()), p.GetPath())
 	}
-	match, err := t.settleDebtors(ctx, ino, p)
+	match, err := t.expected(ctx, in, link, p)
 	if err != nil {
 		return err
-	}
-	for _, b := range in.GetTrash() {
-		if b.GetKey() == p.GetPath() {
-			match = b.GetEtag() // what stands there is its own: it was renamed away and back, or another of its names stood there
-		}
-	}
-	if link.GetKey() == p.GetPath() {
-		match = link.GetEtag()
 	}
 	tx, err := t.cfg.Group.NewTx()
 	if err != nil {
@@ -174,36 +166,6 @@ func (t *Transfer) unblock(ctx context.Context, dirs []uint64) error {
 		}
 	}
 	return &waiting{inos: dirs, blocked: true}
-}
-
-// settleDebtors makes sure that the object which stands under a name is nobody's only copy, and returns its ETag if one stands there.
-func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.PathReply) (etag string, err error) {
-	for i, d := range p.GetDebtors() {
-		if key := p.GetDebtKeys()[i]; key != "" && key != p.GetPath() {
-			continue // left behind where the directory was before
-		}
-		in, err := t.inspect(ctx, d)
-		if err != nil {
-			return "", err
-		}
-		if in == nil {
-			continue
-		}
-		etag = p.GetDebtEtags()[i]
-		if in.GetIntent() == nil && !onlyCopy(in, p.GetPath()) {
-			continue
-		}
-		if circle, err := t.waitsFor(ctx, in, me); err != nil {
-			return "", err
-		} else if circle {
-			return "", errors.Join(errWait, t.localize(ctx, me))
-		}
-		if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Conflict) {
-			return "", err
-		}
-		return "", waitFor(d)
-	}
-	return etag, nil
 }
 
 // finish carries an intent to its end, from wherever a crash or a lost reply left it, as txn.Upload says.

@@ -18,8 +18,9 @@ import (
 	"github.com/objcache/objcache/server/external/memstore"
 )
 
-// scripted runs a schedule against a cluster without other faults.
-func scripted(t *testing.T, servers int, f func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
+// scripted runs a schedule against a cluster without other faults. The schedule gets the bubble's own test: a context of the test outside would make
+// its channel inside, and be cancelled outside.
+func scripted(t *testing.T, servers int, f func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		j, faults := &journal{}, &Faults{}
@@ -45,7 +46,7 @@ func scripted(t *testing.T, servers int, f func(ctx context.Context, c *cluster,
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(ctx, c, cl, b.Ino)
+		f(t, ctx, c, cl, b.Ino)
 		if t.Failed() {
 			t.Log(j)
 		}
@@ -66,7 +67,7 @@ func outstanding(t *testing.T, c *cluster) (n uint64) {
 
 // A piece could not be staged, so that the flush sends everything again, little as it is: what is left of the first attempt must not stay.
 func TestFlush_StagedAgainLeavesNothingOutstanding(t *testing.T) {
-	scripted(t, 1, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
 		a, err := cl.Create(ctx, dir, "f", objcache.NewNode{Mode: objcache.ModeRegular | 0o600})
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +98,7 @@ func TestFlush_StagedAgainLeavesNothingOutstanding(t *testing.T) {
 
 // Two renames of the same name to the same place: the second finds the file at the new name, and must not take that for "nothing to do".
 func TestRename_OfTwoOfTheSameNameOneSucceeds(t *testing.T) {
-	scripted(t, 3, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+	scripted(t, 3, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
 		other, err := c.client("c1")
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +138,7 @@ func TestRename_OfTwoOfTheSameNameOneSucceeds(t *testing.T) {
 
 // A name that two files had in turns: its object is the last writer's, who must delete it, whoever had the name after that without writing.
 func TestPersist_TheObjectOfANameThatWentToAndFroIsDeleted(t *testing.T) {
-	scripted(t, 1, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
 		ok := func(err error) {
 			t.Helper()
 			if err != nil {
