@@ -1828,7 +1828,8 @@ type CreateRequest struct {
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
 	Now           int64                  `protobuf:"varint,8,opt,name=now,proto3" json:"now,omitempty"`
-	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"` // register an open too, if the inode is this group's
+	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`      // register an open too, if the inode is this group's
+	Number        uint64                 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"` // of that open
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1924,6 +1925,13 @@ func (x *CreateRequest) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *CreateRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
 }
 
 type RemoveRequest struct {
@@ -2285,6 +2293,7 @@ func (x *XattrReply) GetNames() []string {
 type OpenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // of this open, the client's opens in order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2322,6 +2331,13 @@ func (*OpenRequest) Descriptor() ([]byte, []int) {
 func (x *OpenRequest) GetIno() uint64 {
 	if x != nil {
 		return x.Ino
+	}
+	return 0
+}
+
+func (x *OpenRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -2365,7 +2381,8 @@ func (*HurryRequest) Descriptor() ([]byte, []int) {
 
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // opens that ended, by inode
+	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // inodes that are not open any more, by the opens before this number
+	Before        uint64                 `protobuf:"varint,4,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2405,6 +2422,13 @@ func (x *ReleaseRequest) GetClosed() map[uint64]uint32 {
 		return x.Closed
 	}
 	return nil
+}
+
+func (x *ReleaseRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
 }
 
 type ReadRequest struct {
@@ -3034,7 +3058,8 @@ func (x *RefreshRequest) GetIno() uint64 {
 
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Opens         map[uint64]uint32      `protobuf:"bytes,1,rep,name=opens,proto3" json:"opens,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Opens         map[uint64]uint32      `protobuf:"bytes,1,rep,name=opens,proto3" json:"opens,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // everything that is open in this group, by inode
+	Before        uint64                 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`                                                                          // by the opens before this number: others are over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3074,6 +3099,13 @@ func (x *RenewRequest) GetOpens() map[uint64]uint32 {
 		return x.Opens
 	}
 	return nil
+}
+
+func (x *RenewRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
 }
 
 // InspectRequest is asked by other servers: an inode with what only servers need to know.
@@ -7896,7 +7928,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04_gidB\a\n" +
 	"\x05_sizeB\b\n" +
 	"\x06_atimeB\b\n" +
-	"\x06_mtime\"\xbf\x01\n" +
+	"\x06_mtime\"\xd7\x01\n" +
 	"\rCreateRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -7906,7 +7938,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12\x10\n" +
 	"\x03now\x18\b \x01(\x03R\x03now\x12\x12\n" +
-	"\x04open\x18\t \x01(\bR\x04open\"e\n" +
+	"\x04open\x18\t \x01(\bR\x04open\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number\"e\n" +
 	"\rRemoveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -7940,12 +7974,14 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"XattrReply\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\fR\x05value\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"\x1f\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"7\n" +
 	"\vOpenRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x0e\n" +
-	"\fHurryRequest\"\x9c\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\x0e\n" +
+	"\fHurryRequest\"\xb4\x01\n" +
 	"\x0eReleaseRequest\x12C\n" +
-	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x1a9\n" +
+	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x12\x16\n" +
+	"\x06before\x18\x04 \x01(\x04R\x06before\x1a9\n" +
 	"\vClosedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01J\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"\x87\x01\n" +
@@ -7997,9 +8033,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03off\x18\x01 \x01(\x03R\x03off\x12)\n" +
 	"\x04attr\x18\x02 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\"\"\n" +
 	"\x0eRefreshRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x88\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\xa0\x01\n" +
 	"\fRenewRequest\x12>\n" +
-	"\x05opens\x18\x01 \x03(\v2(.objcache.rpc.v1.RenewRequest.OpensEntryR\x05opens\x1a8\n" +
+	"\x05opens\x18\x01 \x03(\v2(.objcache.rpc.v1.RenewRequest.OpensEntryR\x05opens\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x04R\x06before\x1a8\n" +
 	"\n" +
 	"OpensEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +

@@ -207,7 +207,7 @@ func (f *FS) Create(ctx context.Context, h *rpc.Header, r *rpc.CreateRequest) (*
 			},
 			Then: func() { // still under the locks: nobody can unlink the file before its open counts
 				if opened {
-					f.Group.Opened(objcache.ClientID(h.GetClient()), ino)
+					f.Group.Opened(objcache.ClientID(h.GetClient()), ino, r.GetNumber())
 				}
 			},
 		})

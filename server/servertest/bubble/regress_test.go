@@ -180,3 +180,37 @@ func TestPersist_TheObjectOfANameThatWentToAndFroIsDeleted(t *testing.T) {
 		}
 	})
 }
+
+// An open is sent again because its answer was lost: it is one open, and its close ends it.
+func TestOpen_ThatWasSentTwiceIsClosedOnce(t *testing.T) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		a, err := cl.Create(ctx, dir, "f", objcache.NewNode{Mode: objcache.ModeRegular | 0o600})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := direction{host(0), "c0"}
+		c.net.block(answers, true)
+		opened := make(chan error, 1)
+		go func() {
+			_, err := cl.Open(ctx, a.Ino)
+			opened <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		c.net.snap(answers.from, answers.to)
+		c.net.block(answers, false)
+		if err := <-opened; err != nil {
+			t.Fatal(err)
+		}
+		cl.Release(a.Ino)
+		if err := cl.Unlink(ctx, dir, "f"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(resting)
+		if err := cl.Work(ctx, rpc.WorkRequest_FLUSH, 0, func(*rpc.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := c.nodes[0].alive().srv.Status(ctx); err != nil || s.GetDirtyFiles() > 0 {
+			t.Errorf("%d inodes are still there for a descriptor that was closed: %v", s.GetDirtyFiles(), err)
+		}
+	})
+}
