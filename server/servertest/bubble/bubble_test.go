@@ -16,7 +16,9 @@ func runOne(t *testing.T, set Settings, again string, level slog.Level, total *F
 	t.Helper()
 	set.Late = os.Getenv("OBJCACHE_LATE") != ""
 	j, began := &journal{}, time.Now()
-	hang := time.AfterFunc(hung, func() { panic(fmt.Sprintf("seed %d hangs; journal: %s; again: %s", set.Seed, dump(j, set.Seed), again)) })
+	hang := time.AfterFunc(hung, func() {
+		panic(fmt.Sprintf("seed %d hangs; journal: %s; again: %s", set.Seed, dump(j, set.Seed), again))
+	})
 	defer hang.Stop()
 	res := Run(t, set, level, j)
 	total.Merge(res.Faults)
