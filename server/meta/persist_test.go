@@ -86,6 +86,22 @@ func TestPersist_ARenamePlannedBeforeTheEndOfAnUploadIsRefusedAfterIt(t *testing
 	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: owed}, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", Owed: owed})
 }
 
+// An upload is given up as if the name had no object; but the name was lost while that was decided, and the object that stood there before is owed now.
+func TestPersist_GivingUpDoesNotSettleWhatANameLostMeanwhileOwes(t *testing.T) {
+	r := withFile(t)
+	r.write(1, 0, 100)
+	r.end(r.begin())
+	r.write(2, 0, 10)
+	it := r.begin()
+	owed := &rpc.Debt{Ino: file, Key: "f", Etag: "E"}
+	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: owed}, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", Owed: owed})
+	r.refuse(objcache.Conflict, &rpc.EndPersist{Ino: file, Version: it.GetVersion(), TrashName: &rpc.Name{Dir: top, Name: "f"}, TrashLast: true})
+	r.do(&rpc.EndPersist{Ino: file, Version: it.GetVersion()}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Key: "f", Etag: "E"})
+	if d := r.entry(top, "f").GetDebts(); len(d) != 1 || d[0].GetKey() != "f" {
+		t.Errorf("nobody owes the deletion of the object: %v", d)
+	}
+}
+
 func TestPersist_AnUnlinkDuringAnUploadKeepsThePinnedBytes(t *testing.T) {
 	r := withFile(t)
 	r.write(1, 0, 100)

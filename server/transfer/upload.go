@@ -195,21 +195,25 @@ func (p *persisting) isFresh(it *record.Intent) bool {
 	return fresh
 }
 
-// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt.
-func (t *Transfer) giveUp(ctx context.Context, in *record.Inode) error {
-	it := in.GetIntent()
+// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt. The inode may
+// have lost the name since it was read, and then owes for what stood there.
+func (t *Transfer) giveUp(ctx context.Context, old *record.Inode) error {
+	it := old.GetIntent()
+	if err := t.transactAll(ctx, unpin(old, it, false, "")); err != nil {
+		return err
+	}
+	in, err := meta.Inode(t.cfg.Group.DB(), objcache.Ino(old.GetIno()))
+	if err != nil || in == nil {
+		return err
+	}
+	end := &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}
 	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: true}
 	if b := trashOf(in, it); b != nil {
 		settle.Gone, settle.Key, settle.Etag = false, b.GetKey(), b.GetEtag()
+	} else {
+		end.TrashName, end.TrashLast = &rpc.Name{Dir: it.GetDir(), Name: it.GetName()}, true // refused if it is not so any more
 	}
-	steps := []*rpc.Step{
-		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}},
-		{Step: &rpc.Step_SettleEntry{SettleEntry: settle}},
-	}
-	if err := t.transactAll(ctx, unpin(in, it, false, "")); err != nil {
-		return err
-	}
-	return t.insist(ctx, steps...)
+	return t.insist(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: end}}, &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: settle}})
 }
 
 // trashOf is an older object of the intent's name that still has to be deleted, which will settle the debt; nil if there is none.
