@@ -67,6 +67,8 @@ func (a *attempt) facts() txn.UploadFacts {
 		return f
 	}
 	f.Fresh = a.t.persist.isFresh(it)
+	can := a.store.Capabilities()
+	f.Unconditional = f.Copy || f.Parts && !can.ConditionalComplete || !f.Parts && !can.ConditionalPut
 	return f
 }
 

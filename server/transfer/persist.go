@@ -54,7 +54,7 @@ const (
 	maxPause   = 30 * time.Second
 	maxWait    = 5 * time.Second // instead, of what waits for others: in a chain of them these add up
 	scanEvery  = 500 * time.Millisecond
-	stuckAfter = 30 * time.Second // of a flush of everything without anything done
+	stuckAfter = requestsEnd + 2*maxWait // of a flush of everything without anything done: what waits for requests of before a restart is not stuck
 )
 
 func (p *persisting) init(workers int) {

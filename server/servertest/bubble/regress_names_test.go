@@ -136,3 +136,31 @@ func TestPersist_ANewDirectoryOwesItsAttributesUntilTheTableAboveKnows(t *testin
 		}
 	})
 }
+
+// A server crashes while a delete is on its way, which takes effect ten seconds later: the name's next object must not be there yet.
+func TestTrash_ADeleteOfBeforeACrashDoesNotMeetTheNextObject(t *testing.T) {
+	scriptedOn(t, 1, true, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		s := script{t, ctx, c, cl, dir}
+		time.Sleep(time.Minute) // until the server may believe that a file is closed
+		s.ok(cl.Persist(ctx, s.create("n", "first")))
+		c.bucket.Inject(memstore.Fault{Op: external.OpDelete, Match: func(r memstore.Request) bool { return r.Key == "n" }, Times: 1, Delay: 10 * time.Second})
+		s.ok(cl.Unlink(ctx, dir, "n"))
+		time.Sleep(2 * time.Second)
+		n := c.nodes[0]
+		if !n.crashLife(n.alive(), 0) {
+			t.Fatal("the server is not there to crash")
+		}
+		s.ok(n.up())
+		next := s.create("n", "second")
+		for range 4 {
+			s.flush()
+			time.Sleep(10 * time.Second)
+		}
+		s.bucketHolds(map[string]string{"n": "second"})
+		a, err := cl.Getattr(ctx, next)
+		s.ok(err)
+		if a.Size != 6 {
+			t.Errorf("size %d", a.Size)
+		}
+	})
+}

@@ -22,11 +22,17 @@ import (
 // its channel inside, and be cancelled outside.
 func scripted(t *testing.T, servers int, f func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
 	t.Helper()
+	scriptedOn(t, servers, false, f)
+}
+
+// scriptedOn is scripted; with late, requests to the bucket run on there after whoever sent them has crashed.
+func scriptedOn(t *testing.T, servers int, late bool, f func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		j, faults := &journal{}, &Faults{}
 		set := Settings{Seed: 1, Servers: servers, Capacity: 256 << 20, FlushInterval: time.Hour, ExternalTTL: time.Hour, Upload: "background"}
 		fail := func(err error) { t.Error(err) }
-		c, err := newCluster(set, 1, memstore.New(memstore.Config{}), newChaos(1, 0, false, faults), faults, j.logger(slog.LevelInfo), fail)
+		c, err := newCluster(set, 1, memstore.New(memstore.Config{}), newChaos(1, 0, late, faults), faults, j.logger(slog.LevelInfo), fail)
 		if err != nil {
 			t.Fatal(err)
 		}
