@@ -118,11 +118,17 @@ func (k *locker) unlock(ctx context.Context, l objcache.Lock) error {
 	return nil // it went with the session
 }
 
-// acquire takes a lock, waiting for it in the queue. It is false when the session has changed meanwhile: nobody can say whose the lock is then.
+// mostWait is how long a locker waits for a lock: who died has it until the restarts are over.
+const mostWait = 10 * time.Second
+
+// acquire takes a lock, waiting for it in the queue. It is false when it takes too long, and when the session has changed meanwhile: nobody can say whose the lock is then.
 func (k *locker) acquire(ctx context.Context, l objcache.Lock) (session uint64, ok bool, err error) {
 	k.ticket++
 	session = k.c.Session()
-	for {
+	for began := time.Now(); ; {
+		if time.Since(began) > mostWait {
+			return 0, false, k.c.LeaveLock(ctx, l, k.ticket)
+		}
 		_, err := k.c.TryLock(ctx, l, k.ticket)
 		switch {
 		case err == nil:
