@@ -36,6 +36,7 @@ type persisting struct {
 		sync.Mutex
 		under  map[objcache.Ino]chan struct{}
 		failed map[objcache.Ino]failure
+		claims map[string]bool // deletes that this life has begun; kept while another life's may be on their way
 	}
 }
 
@@ -61,6 +62,7 @@ func (p *persisting) init(workers int) {
 	p.room = make(chan struct{}, workers)
 	p.mu.under = map[objcache.Ino]chan struct{}{}
 	p.mu.failed = map[objcache.Ino]failure{}
+	p.mu.claims = map[string]bool{}
 }
 
 // errWait means that something else must reach external storage first.
