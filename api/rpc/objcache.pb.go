@@ -1828,7 +1828,8 @@ type CreateRequest struct {
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
 	Now           int64                  `protobuf:"varint,8,opt,name=now,proto3" json:"now,omitempty"`
-	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"` // register an open too, if the inode is this group's
+	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`      // register an open too, if the inode is this group's
+	Number        uint64                 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"` // of that open
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1924,6 +1925,13 @@ func (x *CreateRequest) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *CreateRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
 }
 
 type RemoveRequest struct {
@@ -2285,6 +2293,7 @@ func (x *XattrReply) GetNames() []string {
 type OpenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // of this open, the client's opens in order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2322,6 +2331,13 @@ func (*OpenRequest) Descriptor() ([]byte, []int) {
 func (x *OpenRequest) GetIno() uint64 {
 	if x != nil {
 		return x.Ino
+	}
+	return 0
+}
+
+func (x *OpenRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -2365,7 +2381,8 @@ func (*HurryRequest) Descriptor() ([]byte, []int) {
 
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // opens that ended, by inode
+	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // inodes that are not open any more, by the opens before this number
+	Before        uint64                 `protobuf:"varint,4,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2405,6 +2422,13 @@ func (x *ReleaseRequest) GetClosed() map[uint64]uint32 {
 		return x.Closed
 	}
 	return nil
+}
+
+func (x *ReleaseRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
 }
 
 type ReadRequest struct {
@@ -3034,7 +3058,8 @@ func (x *RefreshRequest) GetIno() uint64 {
 
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Opens         map[uint64]uint32      `protobuf:"bytes,1,rep,name=opens,proto3" json:"opens,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Opens         map[uint64]uint32      `protobuf:"bytes,1,rep,name=opens,proto3" json:"opens,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // everything that is open in this group, by inode
+	Before        uint64                 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`                                                                          // by the opens before this number: others are over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3074,6 +3099,13 @@ func (x *RenewRequest) GetOpens() map[uint64]uint32 {
 		return x.Opens
 	}
 	return nil
+}
+
+func (x *RenewRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
 }
 
 // InspectRequest is asked by other servers: an inode with what only servers need to know.
@@ -5219,7 +5251,7 @@ type Relink struct {
 	AddName       string                 `protobuf:"bytes,5,opt,name=add_name,json=addName,proto3" json:"add_name,omitempty"`
 	Now           int64                  `protobuf:"varint,6,opt,name=now,proto3" json:"now,omitempty"`
 	KeepOpen      bool                   `protobuf:"varint,7,opt,name=keep_open,json=keepOpen,proto3" json:"keep_open,omitempty"` // the last name goes, but somebody has it open
-	Debt          bool                   `protobuf:"varint,8,opt,name=debt,proto3" json:"debt,omitempty"`                         // the directory was told that the name taken away still stands in external storage
+	Owed          *Debt                  `protobuf:"bytes,9,opt,name=owed,proto3" json:"owed,omitempty"`                          // what the directory is told that the inode owes for the name taken away
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5303,11 +5335,11 @@ func (x *Relink) GetKeepOpen() bool {
 	return false
 }
 
-func (x *Relink) GetDebt() bool {
+func (x *Relink) GetOwed() *Debt {
 	if x != nil {
-		return x.Debt
+		return x.Owed
 	}
-	return false
+	return nil
 }
 
 // KillDir takes the last name of an empty directory away.
@@ -7896,7 +7928,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04_gidB\a\n" +
 	"\x05_sizeB\b\n" +
 	"\x06_atimeB\b\n" +
-	"\x06_mtime\"\xbf\x01\n" +
+	"\x06_mtime\"\xd7\x01\n" +
 	"\rCreateRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -7906,7 +7938,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12\x10\n" +
 	"\x03now\x18\b \x01(\x03R\x03now\x12\x12\n" +
-	"\x04open\x18\t \x01(\bR\x04open\"e\n" +
+	"\x04open\x18\t \x01(\bR\x04open\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number\"e\n" +
 	"\rRemoveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -7940,12 +7974,14 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"XattrReply\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\fR\x05value\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"\x1f\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"7\n" +
 	"\vOpenRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x0e\n" +
-	"\fHurryRequest\"\x9c\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\x0e\n" +
+	"\fHurryRequest\"\xb4\x01\n" +
 	"\x0eReleaseRequest\x12C\n" +
-	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x1a9\n" +
+	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x12\x16\n" +
+	"\x06before\x18\x04 \x01(\x04R\x06before\x1a9\n" +
 	"\vClosedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01J\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"\x87\x01\n" +
@@ -7997,9 +8033,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03off\x18\x01 \x01(\x03R\x03off\x12)\n" +
 	"\x04attr\x18\x02 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\"\"\n" +
 	"\x0eRefreshRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x88\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\xa0\x01\n" +
 	"\fRenewRequest\x12>\n" +
-	"\x05opens\x18\x01 \x03(\v2(.objcache.rpc.v1.RenewRequest.OpensEntryR\x05opens\x1a8\n" +
+	"\x05opens\x18\x01 \x03(\v2(.objcache.rpc.v1.RenewRequest.OpensEntryR\x05opens\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x04R\x06before\x1a8\n" +
 	"\n" +
 	"OpensEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
@@ -8188,7 +8225,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03now\x18\x04 \x01(\x03R\x03now\x12)\n" +
 	"\x04debt\x18\x05 \x01(\v2\x15.objcache.rpc.v1.DebtR\x04debt\" \n" +
 	"\bPutInode\x12\x14\n" +
-	"\x05inode\x18\x01 \x01(\fR\x05inode\"\xc5\x01\n" +
+	"\x05inode\x18\x01 \x01(\fR\x05inode\"\xe2\x01\n" +
 	"\x06Relink\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x17\n" +
 	"\adel_dir\x18\x02 \x01(\x04R\x06delDir\x12\x19\n" +
@@ -8196,8 +8233,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aadd_dir\x18\x04 \x01(\x04R\x06addDir\x12\x19\n" +
 	"\badd_name\x18\x05 \x01(\tR\aaddName\x12\x10\n" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12\x1b\n" +
-	"\tkeep_open\x18\a \x01(\bR\bkeepOpen\x12\x12\n" +
-	"\x04debt\x18\b \x01(\bR\x04debt\"-\n" +
+	"\tkeep_open\x18\a \x01(\bR\bkeepOpen\x12)\n" +
+	"\x04owed\x18\t \x01(\v2\x15.objcache.rpc.v1.DebtR\x04owedJ\x04\b\b\x10\t\"-\n" +
 	"\aKillDir\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\x03R\x03now\"\x84\x01\n" +
@@ -8649,40 +8686,41 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	89,  // 79: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
 	61,  // 80: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
 	61,  // 81: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	17,  // 82: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	22,  // 83: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	33,  // 84: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73,  // 85: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	73,  // 86: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	78,  // 87: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	3,   // 88: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
-	83,  // 89: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
-	10,  // 90: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
-	83,  // 91: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
-	4,   // 92: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
-	83,  // 93: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
-	91,  // 94: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	95,  // 95: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	51,  // 96: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	6,   // 97: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 98: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 99: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 100: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 101: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	93,  // 102: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	90,  // 103: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	7,   // 104: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	50,  // 105: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	53,  // 106: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	55,  // 107: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	57,  // 108: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	94,  // 109: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	92,  // 110: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	104, // [104:111] is the sub-list for method output_type
-	97,  // [97:104] is the sub-list for method input_type
-	97,  // [97:97] is the sub-list for extension type_name
-	97,  // [97:97] is the sub-list for extension extendee
-	0,   // [0:97] is the sub-list for field type_name
+	61,  // 82: objcache.rpc.v1.Relink.owed:type_name -> objcache.rpc.v1.Debt
+	17,  // 83: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 84: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 85: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 86: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 87: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 88: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 89: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 90: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 91: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 92: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 93: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 94: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 95: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	95,  // 96: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 97: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	6,   // 98: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 99: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 100: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 101: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 102: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	93,  // 103: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	90,  // 104: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	7,   // 105: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 106: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 107: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 108: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 109: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	94,  // 110: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	92,  // 111: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	105, // [105:112] is the sub-list for method output_type
+	98,  // [98:105] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }

@@ -33,6 +33,7 @@ type Client struct {
 	life   life
 	router *Router
 	files  files
+	opens  opens
 	stop   context.CancelFunc
 	work   *errgroup.Group
 	mu     struct {
@@ -52,6 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c.router = &Router{View: c.View, Refresh: c.refresh, TLS: cfg.TLS, Dialer: cfg.Dial}
 	c.life.init()
 	c.files.init()
+	c.opens.init()
 	err := c.learn(ctx)
 	if err == nil {
 		err = c.begin(ctx)

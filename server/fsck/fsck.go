@@ -59,7 +59,7 @@ func Check(c Cluster) ([]Finding, error) {
 	if err := s.load(); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(){s.owners, s.names, s.links, s.trees, s.owing, s.uploads, s.claims, s.transactions, s.bytes, s.places, s.objects} {
+	for _, check := range []func(){s.owners, s.names, s.links, s.trees, s.owing, s.uploads, s.claims, s.transactions, s.bytes, s.places, s.objects, s.fileLocks} {
 		check()
 	}
 	slices.SortStableFunc(s.found, func(a, b Finding) int {

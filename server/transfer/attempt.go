@@ -67,6 +67,8 @@ func (a *attempt) facts() txn.UploadFacts {
 		return f
 	}
 	f.Fresh = a.t.persist.isFresh(it)
+	can := a.store.Capabilities()
+	f.Unconditional = it.GetStarted() < a.t.persist.started && (f.Copy || f.Parts && !can.ConditionalComplete || !f.Parts && !can.ConditionalPut)
 	return f
 }
 
@@ -216,6 +218,29 @@ func (a *attempt) sweep(ctx context.Context) error {
 
 // requestsEnd is how long a request that changes something may be on its way, its repetitions included (external.RetryConfig).
 const requestsEnd = 30 * time.Second
+
+// claimKey names the claim for the delete of an object.
+func claimKey(in *record.Inode, b *record.Base) string {
+	return strconv.FormatUint(in.GetIno(), 10) + " " + strconv.FormatUint(b.GetDir(), 10) + " " + b.GetName()
+}
+
+// claim notes that a delete has begun in this life.
+func (p *persisting) claim(in *record.Inode, b *record.Base) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet(time.Now()) == nil {
+		clear(p.mu.claims) // nobody asks any more
+		return
+	}
+	p.mu.claims[claimKey(in, b)] = true
+}
+
+// claimedHere reports whether a delete that was begun is of this life. Nothing is forgotten before no other life's can be on its way any more.
+func (p *persisting) claimedHere(in *record.Inode, b *record.Base) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.claims[claimKey(in, b)]
+}
 
 // quiet is nil when no request of an earlier life of this process can be on its way any more. Those of this life end within the call that sends them.
 func (p *persisting) quiet(now time.Time) error {

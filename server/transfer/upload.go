@@ -56,17 +56,9 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if len(p.GetPath()) > 1024 {
 		return objcache.Errorf(objcache.NameTooLong, "key of %d bytes for %q", len(p.GetPath()), p.GetPath())
 	}
-	match, err := t.settleDebtors(ctx, ino, p)
+	match, err := t.expected(ctx, in, link, p)
 	if err != nil {
 		return err
-	}
-	for _, b := range in.GetTrash() {
-		if b.GetKey() == p.GetPath() {
-			match = b.GetEtag() // what stands there is its own: it was renamed away and back, or another of its names stood there
-		}
-	}
-	if link.GetKey() == p.GetPath() {
-		match = link.GetEtag()
 	}
 	tx, err := t.cfg.Group.NewTx()
 	if err != nil {
@@ -176,36 +168,6 @@ func (t *Transfer) unblock(ctx context.Context, dirs []uint64) error {
 	return &waiting{inos: dirs, blocked: true}
 }
 
-// settleDebtors makes sure that the object which stands under a name is nobody's only copy, and returns its ETag if one stands there.
-func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.PathReply) (etag string, err error) {
-	for i, d := range p.GetDebtors() {
-		if key := p.GetDebtKeys()[i]; key != "" && key != p.GetPath() {
-			continue // left behind where the directory was before
-		}
-		in, err := t.inspect(ctx, d)
-		if err != nil {
-			return "", err
-		}
-		if in == nil {
-			continue
-		}
-		etag = p.GetDebtEtags()[i]
-		if in.GetIntent() == nil && !onlyCopy(in, p.GetPath()) {
-			continue
-		}
-		if circle, err := t.waitsFor(ctx, in, me); err != nil {
-			return "", err
-		} else if circle {
-			return "", errors.Join(errWait, t.localize(ctx, me))
-		}
-		if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Conflict) {
-			return "", err
-		}
-		return "", waitFor(d)
-	}
-	return etag, nil
-}
-
 // finish carries an intent to its end, from wherever a crash or a lost reply left it, as txn.Upload says.
 func (t *Transfer) finish(ctx context.Context, in *record.Inode) error {
 	store, err := t.store(in.GetBucket())
@@ -233,21 +195,25 @@ func (p *persisting) isFresh(it *record.Intent) bool {
 	return fresh
 }
 
-// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt.
-func (t *Transfer) giveUp(ctx context.Context, in *record.Inode) error {
-	it := in.GetIntent()
+// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt. The inode may
+// have lost the name since it was read, and then owes for what stood there.
+func (t *Transfer) giveUp(ctx context.Context, old *record.Inode) error {
+	it := old.GetIntent()
+	if err := t.transactAll(ctx, unpin(old, it, false, "")); err != nil {
+		return err
+	}
+	in, err := meta.Inode(t.cfg.Group.DB(), objcache.Ino(old.GetIno()))
+	if err != nil || in == nil {
+		return err
+	}
+	end := &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}
 	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: true}
 	if b := trashOf(in, it); b != nil {
 		settle.Gone, settle.Key, settle.Etag = false, b.GetKey(), b.GetEtag()
+	} else {
+		end.TrashName, end.TrashLast = &rpc.Name{Dir: it.GetDir(), Name: it.GetName()}, true // refused if it is not so any more
 	}
-	steps := []*rpc.Step{
-		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}},
-		{Step: &rpc.Step_SettleEntry{SettleEntry: settle}},
-	}
-	if err := t.transactAll(ctx, unpin(in, it, false, "")); err != nil {
-		return err
-	}
-	return t.insist(ctx, steps...)
+	return t.insist(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: end}}, &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: settle}})
 }
 
 // trashOf is an older object of the intent's name that still has to be deleted, which will settle the debt; nil if there is none.
