@@ -91,8 +91,12 @@ func (fs *FS) setAside(ctx context.Context, a objcache.Attr, l cache.Leftover) e
 	}
 	size := max(a.Size, l.Size)
 	_, err = fs.backend.Flush(ctx, Flush{Ino: n.Ino, Dirty: []objcache.Range{{Len: size}}, Src: &mergedReader{ctx, fs.backend, a, l}, Size: size, Mtime: time.Now()})
-	fs.log.Error("writes of an earlier process met a newer version and were set aside", "ino", a.Ino, "conflict", name, "err", err)
-	return err
+	if err != nil {
+		return err
+	}
+	fs.aside.add(name)
+	fs.log.Error("writes that were not committed in time met a newer version and were set aside", "ino", a.Ino, "conflict", name)
+	return nil
 }
 
 // mergedReader is a file of the cluster with a leftover on top.

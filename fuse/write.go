@@ -26,6 +26,9 @@ func (fs *FS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint
 	if err != nil {
 		return 0, status(err)
 	}
+	if err := h.usable(); err != nil {
+		return 0, status(err)
+	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		h.f.killPriv(ctx)
 	}
@@ -40,6 +43,9 @@ func (fs *FS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint
 	}
 	if err != nil {
 		return 0, status(err)
+	}
+	if fs.nodes.wrotePast(h.n) {
+		fs.inval.changed(h.f.ino, h.f.version())
 	}
 	fs.count.writtenBytes.Add(uint64(len(data)))
 	return uint32(len(data)), fuse.OK

@@ -51,6 +51,9 @@ func must(g *Group, index uint64, err error) {
 
 // fill puts the entry's effects into the batch. For a participant's decision it first fetches the promise.
 func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) error {
+	if err := g.afterEnd(en); err != nil {
+		return err
+	}
 	switch en.GetKind() {
 	case record.Entry_EFFECTS, record.Entry_PREPARE, record.Entry_STAGE:
 		if err := g.stale(en, term); err != nil {
@@ -70,6 +73,7 @@ func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) erro
 		g.applyView(b, en, index)
 	}
 	for _, r := range en.GetRows() {
+		g.sessions.applied(r)
 		if r.Value == nil {
 			must(g, index, b.Delete(r.GetKey(), nil))
 		} else {
@@ -80,6 +84,18 @@ func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) erro
 		v, err := proto.Marshal(p)
 		must(g, index, err)
 		must(g, index, b.Set(placeRow(p.GetId()), v, nil))
+	}
+	return nil
+}
+
+// afterEnd refuses what a session wants that has ended before this entry of the log: Fenced. A participant's decision is no wish any more.
+func (g *Group) afterEnd(en *record.Entry) error {
+	c := objcache.ClientID(en.GetTx().GetClient())
+	if c == 0 || en.GetKind() == record.Entry_ABORT || en.GetKind() == record.Entry_END || en.GetKind() == record.Entry_COMMIT && len(en.GetRows()) == 0 {
+		return nil
+	}
+	if g.sessions.hasEnded(c) {
+		return fenced(c)
 	}
 	return nil
 }

@@ -37,6 +37,9 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.once.restore(g.db); err != nil {
 		return err
 	}
+	if err := g.restoreSessions(); err != nil {
+		return err
+	}
 	if err := g.restorePromises(); err != nil {
 		return err
 	}

@@ -47,6 +47,9 @@ func (f *Files) owned(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 	if h, ok := keyOf(r); ok && !f.Group.Owns(h) {
 		return nil, objcache.Errorf(objcache.NotOwner, "group %d", f.Group.ID())
 	}
+	if err := f.admit(ctx, r); err != nil {
+		return nil, err
+	}
 	return f.Group.Once(ctx, r.GetHeader(), func() (*rpc.Reply, error) { return f.dispatch(ctx, r) })
 }
 
@@ -88,6 +91,10 @@ func keyOf(r *rpc.Request) (uint64, bool) {
 		return inode(x.Path.GetIno())
 	case *rpc.Request_Standing:
 		return inode(x.Standing.GetIno())
+	case *rpc.Request_Lock:
+		return inode(x.Lock.GetIno())
+	case *rpc.Request_Session:
+		return ring.HashClient(objcache.ClientID(x.Session.GetClient())), true
 	}
 	return 0, false // chunk requests check for themselves; renew and release go to whoever they are sent to
 }
@@ -136,6 +143,12 @@ func (f *Files) dispatch(ctx context.Context, r *rpc.Request) (*rpc.Reply, error
 		return f.FS.Inspect(ctx, x.Inspect.GetIno())
 	case *rpc.Request_Path:
 		return f.FS.Path(ctx, x.Path)
+	case *rpc.Request_Lock:
+		return f.FS.Lock(ctx, h, x.Lock)
+	case *rpc.Request_Session:
+		return f.session(ctx, x.Session)
+	case *rpc.Request_EndSession:
+		return empty(f.Group.ApplyEnd(ctx, x.EndSession))
 	}
 	return f.bytes(ctx, r)
 }

@@ -212,14 +212,14 @@ func (m *monkey) strike(ctx context.Context) error {
 }
 
 func (m *monkey) kill(ctx context.Context, names ...string) error {
-	m.log = append(m.log, fmt.Sprint("kill ", names))
+	m.log = append(m.log, time.Now().Format("05.000 ")+fmt.Sprint("kill ", names))
 	if _, err := m.c.run(append([]string{"kill"}, names...)...); err != nil {
 		return err
 	}
 	m.pause(ctx, 700)
 	m.log = append(m.log, "start")
 	_, err := m.c.run(append([]string{"start"}, names...)...)
-	m.log = append(m.log, "started")
+	m.log = append(m.log, time.Now().Format("05.000 ")+"started")
 	return err
 }
 
