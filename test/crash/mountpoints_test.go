@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,7 +146,7 @@ func TestFailpoints_WhatAKilledMountAcknowledgedIsCommittedByTheNext(t *testing.
 		if err := killMountAt(t.Context(), v, p, d); err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
-		if err := v.start(""); err != nil {
+		if err := v.startByDev(""); err != nil {
 			t.Fatalf("%s: %v", p.Name, err)
 		}
 		if err := d.compare(filepath.Join(c.mnt(), bucket, p.Name)); err != nil {
@@ -172,7 +173,7 @@ func killMountAt(ctx context.Context, v *victim, p failpoint.Info, d *diary) err
 		}
 		err = d.write()
 	}
-	if yes, serr := v.struck(first, "kill"); serr != nil || !yes {
+	if yes, serr := v.at(first); serr != nil || !yes {
 		return errors.Join(err, serr)
 	}
 	if yes, err := within(ctx, 10*time.Second, v.dead); err != nil || !yes {
@@ -181,10 +182,16 @@ func killMountAt(ctx context.Context, v *victim, p failpoint.Info, d *diary) err
 	if first == p {
 		return nil
 	}
-	serr := v.start(p.Name + "=kill")
-	if yes, err := v.struck(p, "kill"); err != nil || !yes {
+	serr := v.startByDev(p.Name + "=kill")
+	if yes, err := v.at(p); err != nil || !yes {
 		return errors.Join(err, serr)
 	}
 	_, err = within(ctx, 10*time.Second, v.dead)
 	return err
+}
+
+// at reports whether the process has died at a point since it was armed.
+func (v *victim) at(p failpoint.Info) (bool, error) {
+	points, err := v.struck("kill")
+	return slices.Contains(points, p.Name), err
 }
