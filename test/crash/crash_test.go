@@ -245,20 +245,10 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	c := newCluster(t, l, path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
 	m := &monkey{c: c, rng: rand.New(rand.NewPCG(seed, 1000))}
-	var ws []*worker
-	for i := range workers {
-		w := newWorker(filepath.Join(c.mnt(), bucket, fmt.Sprintf("w%d", i)), seed, uint64(i))
-		if err := os.Mkdir(w.top, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		ws = append(ws, w)
-	}
+	ws := c.workers(seed, false)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d; kills:\n %s", seed, strings.Join(m.log, "\n "))
-			for _, w := range ws {
-				t.Logf("%s:\n %s", w.top, strings.Join(w.log[max(0, len(w.log)-60):], "\n "))
-			}
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -266,11 +256,7 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	if err := together(ctx, m.play, ws); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, w := range ws {
-		n += len(w.log)
-	}
-	t.Logf("%d operations, %d kills", n, len(m.log))
+	t.Logf("%d operations, %d kills", acknowledged(ws), len(m.log))
 	verify(t, c, path, ws)
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type worker struct {
 
 	large bool       // it also works on a file of several chunks
 	rest  sync.Mutex // held over each operation
+	done  atomic.Int64
 }
 
 func newWorker(top string, seed, n uint64) *worker {
@@ -116,6 +118,7 @@ func (w *worker) step() error {
 	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
+	w.done.Add(1)
 	return nil
 }
 

@@ -26,6 +26,7 @@ type victim struct {
 	c      *cluster
 	name   string // of dev: server-1, mount-1
 	dir    string // where dev keeps its log
+	config string // of a server, in dir
 	client *http.Client
 	url    string
 	seen   int64 // bytes of the log that are old
@@ -34,7 +35,7 @@ type victim struct {
 func (c *cluster) victim(st dev.Status, name string) (*victim, error) {
 	for _, s := range st.Servers {
 		if s.Name == name {
-			return &victim{c: c, name: name, dir: filepath.Join(c.state, "servers", name), client: http.DefaultClient, url: "http://" + s.Metrics}, nil
+			return &victim{c: c, name: name, dir: filepath.Join(c.state, "servers", name), config: "config.yaml", client: http.DefaultClient, url: "http://" + s.Metrics}, nil
 		}
 	}
 	if n, ok := strings.CutPrefix(name, "mount-"); ok {
@@ -204,7 +205,7 @@ func (v *victim) start(spec string) error {
 	if err := v.mark(); err != nil {
 		return err
 	}
-	r, err := v.c.l.do(order{Path: v.c.path, Args: []string{"server", "--config", filepath.Join(v.dir, "config.yaml")}, Log: filepath.Join(v.dir, "log"),
+	r, err := v.c.l.do(order{Path: v.c.path, Args: []string{"server", "--config", filepath.Join(v.dir, v.config)}, Log: filepath.Join(v.dir, "log"),
 		Env: []string{failpoint.EnvArm + "=" + spec}})
 	if err != nil {
 		return err

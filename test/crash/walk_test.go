@@ -312,16 +312,7 @@ func walked(t *testing.T, seed uint64) (*cluster, []*worker, string) {
 	path := build(t, "failpoints")
 	c := newCluster(t, newLauncher(t), path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
-	var ws []*worker
-	for i := range workers {
-		w := newWorker(filepath.Join(c.mnt(), bucket, fmt.Sprintf("w%d", i)), seed, uint64(i))
-		w.large = true
-		if err := os.Mkdir(w.top, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		ws = append(ws, w)
-	}
-	return c, ws, path
+	return c, c.workers(seed, true), path
 }
 
 func TestFailpoints_NothingAcknowledgedIsLostAndNoProgramSeesAnError(t *testing.T) {
@@ -334,22 +325,15 @@ func TestFailpoints_NothingAcknowledgedIsLostAndNoProgramSeesAnError(t *testing.
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d; walk:\n %s", seed, strings.Join(w.mu.log, "\n "))
-			for _, x := range ws {
-				t.Logf("%s:\n %s", x.top, strings.Join(x.log[max(0, len(x.log)-400):], "\n "))
-			}
 		}
 	})
 	began := time.Now()
 	if err := together(t.Context(), w.everything, ws); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, x := range ws {
-		n += len(x.log)
-	}
 	verify(t, c, path, ws)
 	t.Logf("seed %d: %d failpoints walked, %d kills, %d stops, %d acknowledged operations checked, %d comparisons through an empty cache, %v", seed,
-		len(w.mu.walked), w.mu.kills, w.mu.stops, n, w.mu.compared+1, time.Since(began).Round(time.Second))
+		len(w.mu.walked), w.mu.kills, w.mu.stops, acknowledged(ws), w.mu.compared+1, time.Since(began).Round(time.Second))
 }
 
 // everything is the walk: each point with kill, and a few or all with stop.
