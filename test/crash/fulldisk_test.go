@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/objcache/objcache/failpoint"
 )
 
 // smallDisk moves the state of a server that is stopped to a file system of its own, of some MiB.
@@ -63,6 +65,14 @@ func fill(ctx context.Context, dir string, long time.Duration) (most int64, err 
 	return most, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
+// fullFor is how long the disk stays full.
+func fullFor() time.Duration {
+	if long() {
+		return 30 * time.Second
+	}
+	return 5 * time.Second
+}
+
 // hoarder writes one file after the other and remembers those that it was told were written. It may be told that there is no room.
 type hoarder struct {
 	rng           *rand.Rand
@@ -105,7 +115,9 @@ func (h *hoarder) compare(top string) error {
 
 // Somebody else takes the last byte of one server's disk while programs write, and gives it back.
 func TestFullDisk_OfAServerNothingAcknowledgedIsLostAndItGoesOnByItself(t *testing.T) {
-	path := build(t, "")
+	t.Setenv(failpoint.LogSegmentBytes, "262144") // so that log and rows ask for room all the time
+	t.Setenv(failpoint.SnapshotEntries, "50")
+	path := build(t, "failpoints")
 	c := newCluster(t, newLauncher(t), path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "128MiB")
 	c.must("stop", "server-1")
@@ -152,12 +164,13 @@ func TestFullDisk_OfAServerNothingAcknowledgedIsLostAndItGoesOnByItself(t *testi
 		if _, err := within(gctx, time.Second, never); err != nil {
 			return err
 		}
-		took, err := fill(gctx, disk, 4*time.Second)
+		earlier, _ := count()
+		took, err := fill(gctx, disk, fullFor())
 		if err != nil {
 			return err
 		}
 		done, refused := count()
-		t.Logf("%d MiB taken: %d files written before it was given back, %d refused", took>>20, done, refused)
+		t.Logf("%d MiB taken: %d files written meanwhile, %d refused", took>>20, done-earlier, refused)
 		ok, err := within(gctx, 30*time.Second, func() (bool, error) {
 			now, _ := count()
 			return now > done+30, nil
