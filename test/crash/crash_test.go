@@ -45,7 +45,17 @@ func TestMain(m *testing.M) {
 		}
 		panic(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "crash")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	programs.dir, programs.done = dir, map[string]bool{}
+	return m.Run()
 }
 
 // cluster is a cluster of processes in a state directory.
@@ -56,6 +66,13 @@ type cluster struct {
 	state string
 }
 
+// programs are built once for each set of tags.
+var programs struct {
+	sync.Mutex
+	dir  string
+	done map[string]bool
+}
+
 // build builds the program. What has not changed since an earlier run comes from the go command's cache.
 func build(t *testing.T, tags string) string {
 	t.Helper()
@@ -63,15 +80,20 @@ func build(t *testing.T, tags string) string {
 	if gw == "" {
 		t.Fatal("OBJCACHE_VERSITYGW is not set: run `make test`")
 	}
-	dir := t.TempDir()
+	programs.Lock()
+	defer programs.Unlock()
+	dir := filepath.Join(programs.dir, "with"+tags)
 	path := filepath.Join(dir, "objcache")
+	if programs.done[tags] {
+		return path
+	}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", path, "../../cmd/objcache").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	if err := os.Symlink(gw, filepath.Join(dir, "versitygw")); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "run"))
+	programs.done[tags] = true
 	return path
 }
 

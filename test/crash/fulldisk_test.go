@@ -115,10 +115,9 @@ func (h *hoarder) compare(top string) error {
 
 // Somebody else takes the last byte of one server's disk while programs write, and gives it back.
 func TestFullDisk_OfAServerNothingAcknowledgedIsLostAndItGoesOnByItself(t *testing.T) {
-	t.Setenv(failpoint.LogSegmentBytes, "262144") // so that log and rows ask for room all the time
-	t.Setenv(failpoint.SnapshotEntries, "50")
+	t.Parallel()
 	path := build(t, "failpoints")
-	c := newCluster(t, newLauncher(t), path)
+	c := newCluster(t, newLauncher(t, failpoint.LogSegmentBytes+"=262144", failpoint.SnapshotEntries+"=50"), path) // log and rows ask for room all the time
 	c.must("up", "--flush-interval", "400ms", "--capacity", "128MiB")
 	c.must("stop", "server-1")
 	disk, err := c.smallDisk("server-1", 192)

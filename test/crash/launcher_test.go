@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"testing"
@@ -38,11 +39,11 @@ type outcome struct {
 	PID       int // of what lives on
 }
 
-// newLauncher starts one that ends with the test, after everything that is cleaned up before it.
-func newLauncher(t *testing.T) *launcher {
+// newLauncher starts one that ends with the test, after everything that is cleaned up before it. What it runs has env.
+func newLauncher(t *testing.T, env ...string) *launcher {
 	t.Helper()
 	cmd := exec.CommandContext(context.Background(), os.Args[0])
-	cmd.Env = append(os.Environ(), launcherEnv+"=1")
+	cmd.Env = append(append(os.Environ(), launcherEnv+"=1", "XDG_RUNTIME_DIR="+filepath.Join(t.TempDir(), "run")), env...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,6 +120,7 @@ func (d *diary) compare(top string) error {
 // One mount is killed at each of its points; the next with the same cache directory commits what was acknowledged, and another mount reads it.
 func TestFailpoints_WhatAKilledMountAcknowledgedIsCommittedByTheNext(t *testing.T) {
 	seed := number(t, "OBJCACHE_SEED", 58)
+	t.Parallel()
 	path := build(t, "failpoints")
 	c := newCluster(t, newLauncher(t), path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
@@ -133,27 +135,44 @@ func TestFailpoints_WhatAKilledMountAcknowledgedIsCommittedByTheNext(t *testing.
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(seed, 3000))
-	began, walked, files := time.Now(), 0, 0
-	for _, p := range failpoint.All() {
-		if p.In != failpoint.Mount && p.In != failpoint.MountStart {
-			continue
+	began, kills, files := time.Now(), 0, 0
+	walk := func(p failpoint.Info, verb string, strike func(context.Context, *victim, failpoint.Info, *diary) error) {
+		d := &diary{rng: rng, top: filepath.Join(mnt, bucket, p.Name+"-"+verb)}
+		err := os.Mkdir(d.top, 0o755)
+		if err == nil {
+			err = strike(t.Context(), v, p, d)
 		}
-		d := &diary{rng: rng, top: filepath.Join(mnt, bucket, p.Name)}
-		if err := os.Mkdir(d.top, 0o755); err != nil {
-			t.Fatalf("%s: %v", p.Name, err)
+		if err == nil && verb == "kill" {
+			kills++
+			err = v.startByDev("")
 		}
-		if err := killMountAt(t.Context(), v, p, d); err != nil {
-			t.Fatalf("%s: %v", p.Name, err)
+		if err != nil {
+			t.Fatalf("%s at %s: %v", verb, p.Name, err)
 		}
-		if err := v.startByDev(""); err != nil {
-			t.Fatalf("%s: %v", p.Name, err)
+		if err := d.compare(filepath.Join(c.mnt(), bucket, filepath.Base(d.top))); err != nil {
+			t.Errorf("%s at %s (%s): %v", verb, p.Name, p.Text, err)
 		}
-		if err := d.compare(filepath.Join(c.mnt(), bucket, p.Name)); err != nil {
-			t.Errorf("%s (%s): %v", p.Name, p.Text, err)
-		}
-		walked, files = walked+1, files+len(d.files)
+		files += len(d.files)
 	}
-	t.Logf("seed %d: %d failpoints of a mount walked, as many kills, %d files checked through another mount, %v", seed, walked, files, time.Since(began).Round(time.Second))
+	var during []failpoint.Info
+	for _, p := range failpoint.All() {
+		switch p.In {
+		case failpoint.Mount:
+			during = append(during, p)
+			walk(p, "kill", killMountAt)
+		case failpoint.MountStart:
+			walk(p, "kill", killMountAt)
+		}
+	}
+	rng.Shuffle(len(during), func(i, j int) { during[i], during[j] = during[j], during[i] })
+	if !long() {
+		during = during[:2]
+	}
+	for _, p := range during {
+		walk(p, "stop", stopMountAt)
+	}
+	t.Logf("seed %d: a mount's failpoints walked, %d kills, %d stops, %d files checked through another mount, %v", seed, kills, len(during), files,
+		time.Since(began).Round(time.Second))
 }
 
 // killMountAt writes to the mount until its process has died at a point. A point of the start is passed by the next process.
@@ -187,6 +206,39 @@ func killMountAt(ctx context.Context, v *victim, p failpoint.Info, d *diary) err
 	}
 	_, err = within(ctx, 10*time.Second, v.dead)
 	return err
+}
+
+// stopMountAt writes to the mount until its process has stopped at a point and gone on. No write fails.
+func stopMountAt(ctx context.Context, v *victim, p failpoint.Info, d *diary) error {
+	if err := v.arm(ctx, fmt.Sprintf("%s=stop@%d", p.Name, 1+d.rng.IntN(3))); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	long := time.Second + time.Duration(d.rng.IntN(int(stopMax()-time.Second)))
+	over := make(chan error, 1)
+	go func() {
+		yes, err := within(ctx, time.Minute, v.stopped)
+		if err == nil && !yes {
+			err = fmt.Errorf("nothing that is written to the mount comes to %s (%s)", p.Name, p.Text)
+		}
+		if err == nil {
+			_, err = within(ctx, long, never)
+			err = errors.Join(err, v.signal(syscall.SIGCONT))
+		}
+		over <- err
+	}()
+	for {
+		select {
+		case err := <-over:
+			return errors.Join(err, d.write())
+		default:
+		}
+		if err := d.write(); err != nil {
+			cancel()
+			return errors.Join(err, <-over)
+		}
+	}
 }
 
 // at reports whether the process has died at a point since it was armed.

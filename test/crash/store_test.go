@@ -151,9 +151,9 @@ func (c *cluster) endpoint() (string, error) {
 // The S3 server dies, or accepts connections and is silent for longer than any single request waits, while programs work.
 func TestS3_WhileItIsDeadOrSilentProgramsGoOnAndNothingIsLost(t *testing.T) {
 	seed := number(t, "OBJCACHE_SEED", 59)
-	t.Setenv(failpoint.S3ResponseMillis, "1500")
+	t.Parallel()
 	path := build(t, "failpoints")
-	c := newCluster(t, newLauncher(t), path)
+	c := newCluster(t, newLauncher(t, failpoint.S3ResponseMillis+"=1500"), path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
 	at, err := c.endpoint()
 	if err != nil {

@@ -300,17 +300,15 @@ func stopMax() time.Duration {
 	if long() {
 		return 10 * time.Second
 	}
-	return 2 * time.Second
+	return 3 * time.Second
 }
 
 // walked is a cluster built with failpoints, whose log is cut often, under a workload.
 func walked(t *testing.T, seed uint64) (*cluster, []*worker, string) {
 	t.Helper()
-	t.Setenv(failpoint.LogSegmentBytes, "262144")
-	t.Setenv(failpoint.SnapshotEntries, "250")
-	t.Setenv(failpoint.ChunkSegmentBytes, "262144")
 	path := build(t, "failpoints")
-	c := newCluster(t, newLauncher(t), path)
+	l := newLauncher(t, failpoint.LogSegmentBytes+"=262144", failpoint.SnapshotEntries+"=250", failpoint.ChunkSegmentBytes+"=262144")
+	c := newCluster(t, l, path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
 	return c, c.workers(seed, true), path
 }
