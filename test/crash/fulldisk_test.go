@@ -83,10 +83,7 @@ type hoarder struct {
 
 func (h *hoarder) work(ctx context.Context) error {
 	for i := 0; ctx.Err() == nil; i++ {
-		name, b := fmt.Sprintf("f%d", i), make([]byte, 1+h.rng.IntN(200<<10))
-		for j := range b {
-			b[j] = byte(h.rng.Uint32())
-		}
+		name, b := fmt.Sprintf("f%d", i), random(h.rng, 1+h.rng.IntN(200<<10))
 		err := os.WriteFile(filepath.Join(h.top, name), b, 0o644)
 		switch {
 		case err == nil:

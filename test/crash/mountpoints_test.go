@@ -24,6 +24,7 @@ import (
 type diary struct {
 	rng   *rand.Rand
 	top   string
+	kinds int // which kind of file is the first
 	files []*entry
 }
 
@@ -48,7 +49,7 @@ func (e *entry) wrote(p []byte, off int) {
 func (d *diary) write() error {
 	e := &entry{name: fmt.Sprintf("f%d", len(d.files))}
 	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
-	kind := d.rng.IntN(4)
+	kind := (d.kinds + len(d.files)) % 4
 	if kind == 0 {
 		flags |= os.O_APPEND
 	}
@@ -84,10 +85,7 @@ func (d *diary) pieces(f *os.File, e *entry, n int, at func(int) int) error {
 
 // piece writes one piece; one that fails may be there or not, as far as the file goes.
 func (d *diary) piece(f *os.File, e *entry, n, off int) error {
-	p := make([]byte, n)
-	for i := range p {
-		p[i] = byte(d.rng.Uint32())
-	}
+	p := random(d.rng, n)
 	_, err := unix.Pwrite(int(f.Fd()), p, int64(off)) // with O_APPEND: at the end, which is there
 	if err == nil {
 		e.wrote(p, off)
@@ -137,7 +135,8 @@ func TestFailpoints_WhatAKilledMountAcknowledgedIsCommittedByTheNext(t *testing.
 	rng := rand.New(rand.NewPCG(seed, 3000))
 	began, kills, files := time.Now(), 0, 0
 	walk := func(p failpoint.Info, verb string, strike func(context.Context, *victim, failpoint.Info, *diary) error) {
-		d := &diary{rng: rng, top: filepath.Join(mnt, bucket, p.Name+"-"+verb)}
+		at := time.Now()
+		d := &diary{rng: rng, kinds: rng.IntN(4), top: filepath.Join(mnt, bucket, p.Name+"-"+verb)}
 		err := os.Mkdir(d.top, 0o755)
 		if err == nil {
 			err = strike(t.Context(), v, p, d)
@@ -153,6 +152,7 @@ func TestFailpoints_WhatAKilledMountAcknowledgedIsCommittedByTheNext(t *testing.
 			t.Errorf("%s at %s (%s): %v", verb, p.Name, p.Text, err)
 		}
 		files += len(d.files)
+		t.Logf("%s at %s: %d files, %v", verb, p.Name, len(d.files), time.Since(at).Round(time.Millisecond))
 	}
 	var during []failpoint.Info
 	for _, p := range failpoint.All() {
