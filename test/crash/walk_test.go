@@ -345,7 +345,7 @@ func (w *walk) everything(ctx context.Context) error {
 			all = append(all, p)
 		}
 	}
-	limit := 2 * time.Minute
+	limit := 4 * time.Minute // a busy machine is slow; it ends when every point was reached
 	if long() {
 		limit = 20 * time.Minute
 	}
