@@ -196,7 +196,7 @@ func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.Pa
 		if in == nil {
 			continue
 		}
-		etag = standsThere(in, p.GetPath(), p.GetDebtEtags()[i])
+		etag = p.GetDebtEtags()[i]
 		if in.GetIntent() == nil && !onlyCopy(in, p.GetPath()) {
 			continue
 		}
@@ -211,17 +211,6 @@ func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.Pa
 		return "", waitFor(d)
 	}
 	return etag, nil
-}
-
-// standsThere is the ETag of the object that a debtor has under a key: what it says itself is younger than what the entry said, which an upload that was
-// under way may have overtaken.
-func standsThere(debtor *record.Inode, key, said string) string {
-	for _, b := range slices.Backward(debtor.GetTrash()) {
-		if b.GetKey() == key && b.GetEtag() != "" {
-			return b.GetEtag()
-		}
-	}
-	return said
 }
 
 // finish carries an intent to its end, from wherever a crash or a lost reply left it, as txn.Upload says.

@@ -21,14 +21,3 @@ func TestGiveUp_KeepsTheDebtOfANameThatWasLostMeanwhile(t *testing.T) {
 		t.Errorf("nothing refuses the steps if the name is lost before they are evaluated: %v", e)
 	}
 }
-
-// A file that lost its name while it was being uploaded under it: the entry is asked before the upload ends, the file after.
-func TestStandsThere_TheDebtorsOwnWordIsTheYounger(t *testing.T) {
-	in := &record.Inode{Trash: []*record.Base{{Key: "k", Etag: "before"}, {Key: "k", Etag: "now"}, {Key: "other", Etag: "x"}}}
-	if got := standsThere(in, "k", "before"); got != "now" {
-		t.Errorf("the next upload would be over %q", got)
-	}
-	if got := standsThere(&record.Inode{}, "k", "said"); got != "said" {
-		t.Errorf("without a word of its own: %q", got)
-	}
-}
