@@ -26,6 +26,7 @@ type attempt struct {
 	parts []external.Part
 	other external.Object // what stands there instead
 	cause error           // the refusal
+	gone  bool            // nobody wants the object any more
 }
 
 func (a *attempt) run(ctx context.Context) error {
@@ -54,10 +55,11 @@ func (a *attempt) run(ctx context.Context) error {
 func (a *attempt) facts() txn.UploadFacts {
 	in, it, base := a.in, a.it, a.in.GetBase()
 	named := slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == it.GetDir() && l.GetName() == it.GetName() })
+	a.gone = !named || it.GetLowestCut() > 0 // or truncated before a restart: the base has lost bytes of that version
 	f := txn.UploadFacts{
 		Done:      base.GetTx() == txString(it.GetTx()),
 		Begun:     it.GetUploadId() != "",
-		Gone:      !named || it.GetLowestCut() > 0, // or truncated before a restart: the base has lost bytes of that version
+		Gone:      a.gone,
 		Parts:     it.GetSize() > objcache.ChunkSize,
 		Copy:      base.GetKey() != "" && base.GetVersion() == it.GetVersion() && base.GetLength() == it.GetSize() && base.GetSize() == it.GetSize() && it.GetSize() <= maxCopy,
 		Overwrite: a.t.cfg.Overwrite,
@@ -131,6 +133,8 @@ func (a *attempt) look(ctx context.Context) (txn.UploadOutcome, error) {
 		return txn.Absent, nil
 	case err != nil:
 		return txn.OutcomeLost, err
+	case o.Meta[metaTx] == txString(a.it.GetTx()) && o.Size != a.it.GetSize():
+		return a.brokenOff(ctx, o.ETag)
 	case o.Meta[metaTx] == txString(a.it.GetTx()):
 		a.etag = o.ETag
 		return txn.Ours, nil
@@ -138,6 +142,19 @@ func (a *attempt) look(ctx context.Context) (txn.UploadOutcome, error) {
 	a.other = o
 	a.it.IfMatch = condIf(a.cause != nil, o.ETag, a.it.GetIfMatch())
 	return txn.Other, nil
+}
+
+// brokenOff answers for an object of ours that is not whole: the Put broke off with its sender, and the store took what had arrived for all (versitygw
+// does). It is written again, over that; what nobody wants any more is deleted, under the claim that the intent has.
+func (a *attempt) brokenOff(ctx context.Context, etag string) (txn.UploadOutcome, error) {
+	a.it.IfMatch, a.other = etag, external.Object{}
+	if !a.gone {
+		return txn.Absent, nil
+	}
+	if err := a.store.Delete(ctx, a.it.GetKey()); err != nil {
+		return txn.OutcomeLost, err
+	}
+	return txn.Absent, nil
 }
 
 func condIf(c bool, yes, no string) string {

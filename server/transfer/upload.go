@@ -128,10 +128,18 @@ func (t *Transfer) transactAll(ctx context.Context, steps []*rpc.Step) error {
 
 // insist is transact that runs again when another transaction was in the way, some times.
 func (t *Transfer) insist(ctx context.Context, steps ...*rpc.Step) error {
+	return t.insistOn(ctx, func() ([]*rpc.Step, error) { return steps, nil })
+}
+
+// insistOn is insist with steps that depend on the rows.
+func (t *Transfer) insistOn(ctx context.Context, steps func() ([]*rpc.Step, error)) error {
 	wait := time.Millisecond
-	for range 12 { // four seconds
-		err := t.transact(ctx, steps...)
-		if !errors.Is(err, objcache.Conflict) {
+	for tries := 12; ; tries-- { // four seconds
+		now, err := steps()
+		if err != nil {
+			return err
+		}
+		if err = t.transact(ctx, now...); tries == 0 || !errors.Is(err, objcache.Conflict) {
 			return err
 		}
 		if err := pause(ctx, wait/2+rand.N(wait)); err != nil {
@@ -139,7 +147,6 @@ func (t *Transfer) insist(ctx context.Context, steps ...*rpc.Step) error {
 		}
 		wait *= 2
 	}
-	return t.transact(ctx, steps...)
 }
 
 func recordTx(x objcache.TxID) *record.TxID {
@@ -195,25 +202,29 @@ func (p *persisting) isFresh(it *record.Intent) bool {
 	return fresh
 }
 
-// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt. The inode may
-// have lost the name since it was read, and then owes for what stood there.
-func (t *Transfer) giveUp(ctx context.Context, old *record.Inode) error {
-	it := old.GetIntent()
-	if err := t.transactAll(ctx, unpin(old, it, false, "")); err != nil {
+// giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt.
+func (t *Transfer) giveUp(ctx context.Context, in *record.Inode) error {
+	it := in.GetIntent()
+	if err := t.transactAll(ctx, unpin(in, it, false, "")); err != nil {
 		return err
 	}
-	in, err := meta.Inode(t.cfg.Group.DB(), objcache.Ino(old.GetIno()))
-	if err != nil || in == nil {
-		return err
-	}
-	end := &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}
-	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: true}
-	if b := trashOf(in, it); b != nil {
-		settle.Gone, settle.Key, settle.Etag = false, b.GetKey(), b.GetEtag()
+	return t.insistOn(ctx, func() ([]*rpc.Step, error) {
+		now, err := meta.Inode(t.cfg.Group.DB(), objcache.Ino(in.GetIno())) // in is as of before the intent: it may have lost the name since
+		return giveUpSteps(now, in.GetIno(), it), err
+	})
+}
+
+// giveUpSteps end an intent. The name's debt is settled only if the inode has nothing to delete under the name, when the steps are evaluated too.
+func giveUpSteps(now *record.Inode, ino uint64, it *record.Intent) []*rpc.Step {
+	name := &rpc.Name{Dir: it.GetDir(), Name: it.GetName()}
+	end := &rpc.EndPersist{Ino: ino, Version: it.GetVersion()}
+	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: ino}
+	if b := trashOf(now, it); b != nil {
+		settle.Key, settle.Etag = b.GetKey(), b.GetEtag()
 	} else {
-		end.TrashName, end.TrashLast = &rpc.Name{Dir: it.GetDir(), Name: it.GetName()}, true // refused if it is not so any more
+		settle.Gone, end.TrashName, end.TrashLast = true, name, true
 	}
-	return t.insist(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: end}}, &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: settle}})
+	return []*rpc.Step{{Step: &rpc.Step_EndPersist{EndPersist: end}}, {Step: &rpc.Step_SettleEntry{SettleEntry: settle}}}
 }
 
 // trashOf is an older object of the intent's name that still has to be deleted, which will settle the debt; nil if there is none.
