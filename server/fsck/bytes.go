@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 )
 
@@ -37,11 +38,11 @@ func (s *state) placed(g *rows) {
 		}
 		for id, x := range extents(c.Chunk) {
 			if other, twice := named[id]; twice {
-				s.add(extentTwice, Error, g.id, k.Ino, "extent %d is named by chunks %v and %v", id, other, k)
+				s.add(extentTwice, Error, g.id, k.Ino, "extent %d is named by chunks %v and %v", id, other, k).inChunk(k).by(meta.ChunkKey(other))
 			}
 			named[id] = k
-			if len(x.GetData()) == 0 && !g.places[id] {
-				s.add(extentUnplaced, Error, g.id, k.Ino, "the bytes of extent %d of chunk %v are nowhere", id, k)
+			if _, ok := g.places[id]; !ok && len(x.GetData()) == 0 {
+				s.add(extentUnplaced, Error, g.id, k.Ino, "the bytes of extent %d of chunk %v are nowhere", id, k).inChunk(k)
 			}
 		}
 	}
@@ -52,7 +53,9 @@ func (s *state) placed(g *rows) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.places)) {
 		if _, ok := named[id]; !ok {
-			s.add(placeLeft, Warning, g.id, 0, "the bytes of extent %d are kept for nothing", id)
+			k := g.places[id]
+			f := s.add(placeLeft, Warning, g.id, k.Ino, "the bytes of extent %d of chunk %v are kept for nothing", id, k).inChunk(k)
+			f.Extent = id
 		}
 	}
 }
@@ -84,11 +87,11 @@ func (s *state) bytes() {
 		}
 		switch in := s.inodes[k.Ino]; {
 		case in == nil:
-			s.add(chunkOrphaned, Warning, c.group, k.Ino, "chunk %v has %d extents and no file", k, len(c.GetExtents()))
+			s.add(chunkOrphaned, Warning, c.group, k.Ino, "chunk %v has %d extents and no file", k, len(c.GetExtents())).inChunk(k)
 		case c.GetVersion() > in.GetVersion():
-			s.add(chunkNewer, Error, c.group, k.Ino, "chunk %v is at version %d, its file at %d", k, c.GetVersion(), in.GetVersion())
+			s.add(chunkNewer, Error, c.group, k.Ino, "chunk %v is at version %d, its file at %d", k, c.GetVersion(), in.GetVersion()).inChunk(k)
 		case c.GetDirty() && len(c.GetExtents()) > 0 && !in.GetDirty() && !in.GetDead() && !in.GetOrphan() && in.GetIntent() == nil:
-			s.add(chunkDirty, Error, c.group, k.Ino, "chunk %v is dirty, its file is clean", k)
+			s.add(chunkDirty, Error, c.group, k.Ino, "chunk %v is dirty, its file is clean", k).inChunk(k)
 		}
 	}
 }
@@ -99,11 +102,11 @@ func (s *state) layout(k objcache.ChunkKey, c *chunk, xs []*record.Extent) {
 	for _, x := range xs {
 		lo, hi := x.GetVisibleOff(), x.GetVisibleOff()+x.GetVisibleLen()
 		if lo < end {
-			s.add(extentOverlap, Error, c.group, k.Ino, "extent %d of chunk %v begins at %d, before %d", x.GetId(), k, lo, end)
+			s.add(extentOverlap, Error, c.group, k.Ino, "extent %d of chunk %v begins at %d, before %d", x.GetId(), k, lo, end).inChunk(k)
 		}
 		if end = hi; lo < x.GetStart() || hi > x.GetStart()+x.GetLen() || hi > objcache.ChunkSize || lo >= hi {
 			s.add(extentRange, Error, c.group, k.Ino, "extent %d of chunk %v shows %d to %d of %d to %d", x.GetId(), k, lo, hi, x.GetStart(),
-				x.GetStart()+x.GetLen())
+				x.GetStart()+x.GetLen()).inChunk(k)
 		}
 	}
 }

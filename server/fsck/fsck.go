@@ -17,6 +17,8 @@ import (
 type Group struct {
 	ID   objcache.GroupID
 	Rows meta.Reader
+	// Each replaces Rows: it calls f for every row, as the function Each does.
+	Each func(f func(key, value []byte) error) error
 }
 
 // Cluster is what is checked.
@@ -46,8 +48,17 @@ type Finding struct {
 	Severity Severity         `json:"severity"`
 	Group    objcache.GroupID `json:"group"` // whose row says so
 	Ino      objcache.Ino     `json:"ino,omitempty"`
-	Path     string           `json:"path,omitempty"` // of the inode, as far as names lead to it
+	Dir      objcache.Ino     `json:"dir,omitempty"`  // of Name
+	Name     string           `json:"name,omitempty"` // the name it is about, in Dir
+	Chunk    *uint32          `json:"chunk,omitempty"`
+	Extent   uint64           `json:"extent,omitempty"`
+	Path     string           `json:"path,omitempty"` // of the name or the inode, as far as names lead to it
 	Text     string           `json:"text"`
+
+	rows     [][]byte // keys of the rows that say so, of those too that are not there
+	evidence string   // what those rows say
+	sure     bool     // they are all of one group, which was read at one moment
+	doubtful bool     // a transaction that is not decided changes one of them
 }
 
 // Code names a kind of finding. Codes are never given a new meaning.
@@ -62,6 +73,7 @@ func Check(c Cluster) ([]Finding, error) {
 	for _, check := range []func(){s.owners, s.names, s.links, s.trees, s.owing, s.uploads, s.claims, s.transactions, s.bytes, s.places, s.objects} {
 		check()
 	}
+	s.weigh()
 	slices.SortStableFunc(s.found, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Ino, b.Ino), cmp.Compare(a.Code, b.Code))
 	})

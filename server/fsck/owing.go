@@ -21,7 +21,7 @@ func (s *state) owing() {
 	for _, o := range s.owed {
 		in := s.inodes[o.ino]
 		if in == nil || in.group != o.group || in.GetDirtySince() != o.since {
-			s.add(owingStale, Warning, o.group, o.ino, "inode %d is listed since %d for what it does not owe", o.ino, o.since)
+			s.add(owingStale, Warning, o.group, o.ino, "inode %d is listed since %d for what it does not owe", o.ino, o.since).by(meta.DirtyKey(o.since, o.ino))
 			continue
 		}
 		listed[o.ino]++

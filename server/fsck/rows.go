@@ -66,7 +66,24 @@ type decision struct {
 type rows struct {
 	id     objcache.GroupID
 	by     map[string][]byte
-	places map[uint64]bool // extents that have a place on the group's disk
+	local  map[string][]byte            // rows of this replica alone that say where extents lie
+	places map[uint64]objcache.ChunkKey // extents that have a place on the group's disk, and of which chunk they are
+}
+
+func chunkOf(p *record.Placed) objcache.ChunkKey {
+	return objcache.ChunkKey{Ino: objcache.Ino(p.GetIno()), Index: p.GetChunk()}
+}
+
+// place parses the rows of this replica alone.
+func (s *state) place(g *rows) {
+	for k, v := range g.local {
+		p := &record.Placed{}
+		if err := proto.Unmarshal(v, p); err != nil || len(k) != 10 || binary.BigEndian.Uint64([]byte(k[2:])) != p.GetId() {
+			s.add(corruptRow, Error, g.id, 0, "row %x does not say where an extent lies: %q", k, fmt.Sprint(err)).by([]byte(k))
+			continue
+		}
+		g.places[p.GetId()] = chunkOf(p)
+	}
 }
 
 func (s *state) load() error {
@@ -78,6 +95,7 @@ func (s *state) load() error {
 		if err != nil {
 			return err
 		}
+		s.place(r)
 		groups = append(groups, r)
 	}
 	s.settle(groups)
@@ -91,24 +109,35 @@ func (s *state) load() error {
 }
 
 func read(g Group) (*rows, error) {
-	r := &rows{id: g.ID, by: map[string][]byte{}, places: map[uint64]bool{}}
-	lo, hi := meta.ReplicatedBounds()
-	err := meta.Scan(g.Rows, lo, hi, func(k, v []byte) (bool, error) {
-		r.by[string(k)] = bytes.Clone(v)
-		return true, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("group %d: %w", g.ID, err)
+	r := &rows{id: g.ID, by: map[string][]byte{}, local: map[string][]byte{}, places: map[uint64]objcache.ChunkKey{}}
+	each := g.Each
+	if each == nil {
+		each = func(f func(k, v []byte) error) error { return Each(g.Rows, f) }
 	}
-	lo, hi = group.PlaceBounds()
-	err = meta.Scan(g.Rows, lo, hi, func(k, _ []byte) (bool, error) {
-		r.places[binary.BigEndian.Uint64(k[2:])] = true
-		return true, nil
+	err := each(func(k, v []byte) error {
+		if len(k) > 0 && k[0] == 'L' {
+			r.local[string(k)] = bytes.Clone(v)
+		} else {
+			r.by[string(k)] = bytes.Clone(v)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("group %d: %w", g.ID, err)
 	}
 	return r, nil
+}
+
+// Each calls f for every row of a group that a check needs. Key and value are only valid during the call.
+func Each(r meta.Reader, f func(key, value []byte) error) error {
+	for _, bounds := range []func() ([]byte, []byte){meta.ReplicatedBounds, group.PlaceBounds} {
+		lo, hi := bounds()
+		err := meta.Scan(r, lo, hi, func(k, v []byte) (bool, error) { return true, f(k, v) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // settle applies promises whose transaction is committed: their groups have only not heard of it.
@@ -137,7 +166,7 @@ func (s *state) settle(groups []*rows) {
 				}
 			}
 			for _, pl := range p.GetPlaced() {
-				g.places[pl.GetId()] = true
+				g.places[pl.GetId()] = chunkOf(pl)
 			}
 			for _, d := range p.GetDropped() {
 				delete(g.places, d.GetId())
@@ -183,7 +212,18 @@ func (s *state) parse(g *rows, k, v []byte) {
 		err = s.parseGroupRow(g, k, v)
 	}
 	if err != nil {
-		s.add(corruptRow, Error, g.id, 0, "row %x: %v", k, err)
+		s.corrupt(g, k, err)
+	}
+}
+
+func (s *state) corrupt(g *rows, k []byte, err error) {
+	if meta.RowKind(k) == 'e' {
+		s.addName(corruptRow, Error, g.id, inoOf(k), meta.EntryName(k), "row %x does not parse: %q", k, err.Error())
+		return
+	}
+	f := s.add(corruptRow, Error, g.id, 0, "row %x does not parse: %q", k, err.Error()).by(k)
+	if meta.RowKind(k) != 0 {
+		f.Ino = inoOf(k)
 	}
 }
 
@@ -198,21 +238,45 @@ func (s *state) parseGroupRow(g *rows, k, v []byte) error {
 	switch {
 	case within(meta.PreparedBounds()):
 		p := &record.Prepared{}
+		if err := proto.Unmarshal(v, p); err != nil {
+			return err
+		}
 		s.promises = append(s.promises, promise{p, g.id})
-		return proto.Unmarshal(v, p)
 	case within(meta.DecisionBounds()):
 		d := &record.Decision{}
+		if err := proto.Unmarshal(v, d); err != nil {
+			return err
+		}
 		s.decisions = append(s.decisions, decision{d, g.id})
-		return proto.Unmarshal(v, d)
 	}
 	return nil
 }
 
-// add notes a finding; ino 0 is none.
-func (s *state) add(code Code, sev Severity, g objcache.GroupID, ino objcache.Ino, format string, args ...any) {
+// add notes a finding; ino 0 is none. The inode's row is among those that say so.
+func (s *state) add(code Code, sev Severity, g objcache.GroupID, ino objcache.Ino, format string, args ...any) *Finding {
 	f := Finding{Code: code, Severity: sev, Group: g, Ino: ino, Text: fmt.Sprintf(format, args...)}
 	if ino != 0 {
-		f.Path = s.path(ino)
+		f.rows = [][]byte{meta.InodeKey(ino)}
 	}
 	s.found = append(s.found, f)
+	return &s.found[len(s.found)-1]
+}
+
+// addName notes a finding about a name, which need not lead to an inode.
+func (s *state) addName(code Code, sev Severity, g objcache.GroupID, dir objcache.Ino, name string, format string, args ...any) *Finding {
+	f := s.add(code, sev, g, 0, format, args...)
+	f.Dir, f.Name = dir, name
+	return f.by(meta.InodeKey(dir), meta.EntryKey(dir, name))
+}
+
+// by adds rows, there or not, without which the finding would not be one.
+func (f *Finding) by(keys ...[]byte) *Finding {
+	f.rows = append(f.rows, keys...)
+	return f
+}
+
+// inChunk says which chunk a finding is about.
+func (f *Finding) inChunk(k objcache.ChunkKey) *Finding {
+	f.Chunk = &k.Index
+	return f.by(meta.ChunkKey(k))
 }
