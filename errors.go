@@ -41,6 +41,8 @@ const (
 	IO                       // external storage or a disk failed for good: EIO
 	Precondition             // an If-Match or If-None-Match did not hold (S3's 412)
 	NoUpload                 // S3 does not know the multipart upload
+	Busy                     // somebody else's lock is in the way: EAGAIN
+	Fenced                   // the session has ended, nothing it asks for is done: EIO
 )
 
 var kindNames = [...]string{
@@ -50,6 +52,7 @@ var kindNames = [...]string{
 	Invalid: "invalid argument", Permission: "permission denied", NotPermitted: "operation not permitted", CrossDevice: "cross-device link",
 	NameTooLong: "name too long", TooManyLinks: "too many links", NoAttr: "no such attribute", TooLarge: "file too large", RangeError: "result too large",
 	NotSupported: "not supported", ReadOnly: "read-only", IO: "input/output error", Precondition: "precondition failed", NoUpload: "no such upload",
+	Busy: "locked by somebody else", Fenced: "the session has ended",
 }
 
 // Kinds lists every kind, for the tests of the translators.

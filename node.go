@@ -30,4 +30,8 @@ type Flush struct {
 	Mtime time.Time
 	// Ctime is when the last of it was written, so that a close changes no time that fstat(2) has shown; zero means now.
 	Ctime time.Time
+	// Session is that under which the bytes were written (Backend.Session): Fenced if it is not the present one. 0: any.
+	Session uint64
+	// IfVersion refuses the flush (Precondition) unless the file has that version; 0: whatever it has.
+	IfVersion uint64
 }

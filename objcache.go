@@ -78,6 +78,8 @@ type Attr struct {
 	Version uint64
 	// Target is a symlink's target, empty for everything else.
 	Target string
+	// Locked says that somebody has a lock on the file. Only an open tells it.
+	Locked bool
 }
 
 // Type bits of Attr.Mode, as in st_mode.
@@ -161,6 +163,17 @@ func (v ViewVersion) Less(o ViewVersion) bool {
 
 // String is "epoch.version".
 func (v ViewVersion) String() string { return fmt.Sprintf("%d.%d", v.Epoch, v.Version) }
+
+// Lock is a lock on bytes Start to End, both included, of a file, as fcntl(2) or flock(2) ask for it.
+type Lock struct {
+	Ino       Ino
+	Flock     bool   // the space of flock(2); it has nothing to do with that of fcntl(2)
+	Owner     uint64 // within the mount: a process, or an open file description
+	Exclusive bool
+	Start     uint64
+	End       uint64 // filelock.EOF: to the end of the file, however long it gets
+	PID       uint32 // of who asks; 0 of a holder on another mount
+}
 
 // Statfs is what df(1) shows of a mount, in bytes and inodes.
 type Statfs struct {

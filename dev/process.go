@@ -31,25 +31,43 @@ const (
 	poll    = 10 * time.Millisecond
 )
 
-// statOf reads the state and start time of a process. ok is false when there is none, or only a zombie.
+// statOf reads the start time of a process. ok is false when there is none, or only a zombie.
 func statOf(pid int) (start uint64, ok bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, false
-	}
-	// pid (name) state ppid ...; the name may hold spaces and parentheses
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 {
-		return 0, false
-	}
-	w := strings.Fields(string(b[i+1:]))
-	if len(w) < 20 || w[0] == "Z" || w[0] == "X" {
+	w := stat(fmt.Sprintf("/proc/%d/stat", pid))
+	if len(w) < 20 || over(w[0]) && !othersRun(pid) {
 		return 0, false
 	}
 	if _, err := fmt.Sscan(w[19], &start); err != nil {
 		return 0, false
 	}
 	return start, true
+}
+
+// stat is what the kernel says of a process or thread, from its state on; nil when it is gone.
+func stat(path string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	// pid (name) state ppid ...; the name may hold spaces and parentheses
+	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+}
+
+func over(state string) bool { return state == "Z" || state == "X" }
+
+// othersRun reports whether a process lives on in threads other than its first, as one that was killed does for a moment. Its files are still open then,
+// and locked.
+func othersRun(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return false
+	}
+	for _, path := range threads {
+		if w := stat(path); len(w) > 0 && !over(w[0]) {
+			return true
+		}
+	}
+	return false
 }
 
 func bootID() string {

@@ -38,6 +38,7 @@ type serverConfig struct {
 	CapacityBytes int64        `json:"capacityBytes"`
 	FlushInterval string       `json:"flushInterval"`
 	Upload        string       `json:"upload"`
+	SessionLease  string       `json:"sessionLease,omitempty"`
 	UID           int          `json:"uid"`
 	GID           int          `json:"gid"`
 }
@@ -54,6 +55,9 @@ func (s serverMember) config() serverConfig {
 		Name: s.spec.Name, Listen: s.spec.Address, Metrics: s.spec.Metrics, Pprof: set.Pprof, StateDir: filepath.Join(s.dir(), "state"), Cluster: s.c.spec.Cluster, Epoch: 1,
 		BucketsFile: filepath.Join(s.c.dir, bucketsName), CapacityBytes: set.CapacityBytes, FlushInterval: set.FlushInterval.String(), Upload: set.Upload,
 		UID: os.Getuid(), GID: os.Getgid(),
+	}
+	if set.SessionLease != 0 {
+		cfg.SessionLease = set.SessionLease.String()
 	}
 	for i, p := range s.c.spec.Servers {
 		cfg.Members = append(cfg.Members, serverPeer{Group: uint32(i + 1), Name: p.Name, Address: p.Address})

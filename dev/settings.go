@@ -12,13 +12,14 @@ import (
 // Settings are what a user may choose; they are kept with the cluster.
 type Settings struct {
 	Servers       int           `json:"servers"`
-	Upload        string        `json:"upload"`          // background | onFsync | onClose
-	FlushInterval time.Duration `json:"flushInterval"`   // nanoseconds
-	CapacityBytes int64         `json:"capacityBytes"`   // of one server; 0: its share of 60 % of what the disk has free, at most 20 GiB
-	Consistency   string        `json:"consistency"`     // close-to-open | strict
-	Passthrough   string        `json:"passthrough"`     // auto | off
-	CacheBytes    int64         `json:"cacheBytes"`      // of one mount
-	Pprof         bool          `json:"pprof,omitempty"` // servers (on their metrics addresses) and mounts (on their sockets) serve profiles
+	Upload        string        `json:"upload"`                 // background | onFsync | onClose
+	FlushInterval time.Duration `json:"flushInterval"`          // nanoseconds
+	CapacityBytes int64         `json:"capacityBytes"`          // of one server; 0: its share of 60 % of what the disk has free, at most 20 GiB
+	Consistency   string        `json:"consistency"`            // close-to-open | strict
+	Passthrough   string        `json:"passthrough"`            // auto | off
+	CacheBytes    int64         `json:"cacheBytes"`             // of one mount
+	SessionLease  time.Duration `json:"sessionLease,omitempty"` // after which a silent mount loses its locks; 0: the servers' default
+	Pprof         bool          `json:"pprof,omitempty"`        // servers (on their metrics addresses) and mounts (on their sockets) serve profiles
 }
 
 // DefaultSettings returns the documented defaults.
@@ -43,6 +44,8 @@ func (s Settings) Validate() error {
 		return objcache.Errorf(objcache.Invalid, "--servers %d: want 1 to 64", s.Servers)
 	case s.FlushInterval < 0:
 		return objcache.Errorf(objcache.Invalid, "--flush-interval %v is negative", s.FlushInterval)
+	case s.SessionLease != 0 && s.SessionLease < time.Second:
+		return objcache.Errorf(objcache.Invalid, "--session-lease %v: at least 1s", s.SessionLease)
 	case s.CapacityBytes != 0 && s.CapacityBytes < minCapacity:
 		return objcache.Errorf(objcache.Invalid, "--capacity %d: at least 64 MiB (%d)", s.CapacityBytes, minCapacity)
 	case s.CacheBytes < 1<<20:

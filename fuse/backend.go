@@ -15,6 +15,8 @@ type Backend interface {
 	Names
 	Attributes
 	Bytes
+	Locks
+	Sessions
 	// Statfs is answered from memory.
 	Statfs(ctx context.Context) (objcache.Statfs, error)
 }
@@ -58,6 +60,31 @@ type Attributes interface {
 	Removexattr(ctx context.Context, ino objcache.Ino, name string) error
 }
 
+// Locks are fcntl(2)'s and flock(2)'s locks, of all mounts. They belong to the session, and last until they are given back or it ends.
+type Locks interface {
+	// TryLock takes a lock, merged with what its owner has of the range, and returns the attributes of the file as of then: everything that was committed
+	// before any earlier holder's Unlock is in them. Busy at once if somebody else's lock is in the way. With a ticket, a number of the caller's, the lock is
+	// waited for: the caller gets a place in the queue, and others with a ticket that come later are Busy too.
+	TryLock(ctx context.Context, l objcache.Lock, ticket uint64) (objcache.Attr, error)
+	// AwaitLock returns when TryLock with that ticket may succeed, or after some seconds.
+	AwaitLock(ctx context.Context, l objcache.Lock, ticket uint64) error
+	// LeaveLock gives the place in the queue up.
+	LeaveLock(ctx context.Context, l objcache.Lock, ticket uint64) error
+	// Unlock gives a range back, or what its owner has of it.
+	Unlock(ctx context.Context, l objcache.Lock) error
+	// TestLock returns a lock that is in the way of l; false: none is.
+	TestLock(ctx context.Context, l objcache.Lock) (objcache.Lock, bool, error)
+}
+
+// Sessions say which life of this mount at the cluster it is. A session whose lease ends without a word is over: its locks, opens and staged bytes are gone,
+// and nothing that was asked for in it happens any more.
+type Sessions interface {
+	// Session numbers the present session: 1, 2, ...
+	Session() uint64
+	// OnSessionLost has f called when a session is over, before Session tells the next number. f does not wait for the cluster.
+	OnSessionLost(f func())
+}
+
 // Bytes are the operations on a regular file's content.
 //
 // Flush, Append and a Setattr with a Size make a new version. If it is the mount's version plus one, nobody else changed the file meanwhile and the mount keeps
@@ -75,6 +102,7 @@ type Bytes interface {
 	// the bytes in r must not change until Stage returns.
 	Stage(ctx context.Context, ino objcache.Ino, r objcache.Range, src io.ReaderAt) error
 	// Flush commits bytes, size and time in one transaction and returns the new attributes: every open on any mount sees them from then on.
+	// Fenced if Flush.Session is over, Precondition if the file is not at Flush.IfVersion.
 	Flush(ctx context.Context, f Flush) (objcache.Attr, error)
 	// Append adds p at the end of the file, wherever that is now, in one transaction; off is where it went.
 	Append(ctx context.Context, ino objcache.Ino, p []byte, mtime time.Time) (off int64, a objcache.Attr, err error)

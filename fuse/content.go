@@ -2,6 +2,7 @@ package fuse
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -27,6 +28,10 @@ type content struct {
 		ahead   readahead
 		stream  stream
 		linger  bool // a background flush is on its way
+		locked  bool // there are locks on it, or were since it was opened
+
+		doubtful bool   // the session that the pending writes belong to is over: they are good on version base only
+		base     uint64 // when doubtful
 	}
 }
 
@@ -141,6 +146,27 @@ func (f *content) setMtime(t time.Time) {
 	}
 }
 
+// version is that of the committed bytes this mount serves.
+func (f *content) version() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.c.Version()
+}
+
+// nameless reports whether the file lives only because somebody has it open.
+func (f *content) nameless() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.attr.Nlink == 0
+}
+
+// lockedOnce notes that programs lock the file: it is read through this process from now on.
+func (f *content) lockedOnce() {
+	f.mu.Lock()
+	f.mu.locked = true
+	f.mu.Unlock()
+}
+
 // overlay puts the size and time that this mount serves over attributes of the cluster.
 func (f *content) overlay(a objcache.Attr) objcache.Attr {
 	f.mu.Lock()
@@ -172,6 +198,14 @@ func (f *content) adopt(ctx context.Context, a objcache.Attr) error {
 	defer unlock()
 	if f.current(a) {
 		return nil
+	}
+	if _, doubtful := f.doubted(); doubtful { // its writes must not move on to a version that they were not made on
+		if err := f.flushLocked(ctx); err != nil && !errors.Is(err, objcache.Fenced) {
+			return err
+		}
+		if f.current(a) {
+			return nil
+		}
 	}
 	return f.replaceLocked(a)
 }

@@ -40,6 +40,8 @@ var errnos = map[objcache.Kind]syscall.Errno{
 	objcache.IO:           syscall.EIO,
 	objcache.Precondition: syscall.EIO,
 	objcache.NoUpload:     syscall.EIO,
+	objcache.Busy:         syscall.EAGAIN,
+	objcache.Fenced:       syscall.EIO,
 }
 
 // errnoOf translates an error; nil is 0 and a plain errno stays what it is.

@@ -8,25 +8,33 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
-// Flush is called once for every close(2) of a writable descriptor, its duplicates included: what was written is committed, or the close fails.
+// Flush is called once for every close(2) of a descriptor, its duplicates included: what was written is committed, or the close fails. POSIX takes the
+// locks of the process away, whichever descriptor they were taken through.
 func (fs *FS) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	return fs.commit(cancel, in.Fh, true)
+	h, err := fs.handles.get(in.Fh)
+	if err != nil {
+		return status(err)
+	}
+	st := fs.commit(cancel, h, true)
+	fs.closedBy(cancel, h, in.LockOwner)
+	return st
 }
 
 // Fsync is fsync(2) and fdatasync(2).
 func (fs *FS) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	return fs.commit(cancel, in.Fh, false)
-}
-
-func (fs *FS) commit(cancel <-chan struct{}, fh uint64, closing bool) fuse.Status {
-	ctx, done := fs.begin(cancel)
-	defer done()
-	h, err := fs.handles.get(fh)
+	h, err := fs.handles.get(in.Fh)
 	if err != nil {
 		return status(err)
 	}
+	return fs.commit(cancel, h, false)
+}
+
+func (fs *FS) commit(cancel <-chan struct{}, h *handle, closing bool) fuse.Status {
+	ctx, done := fs.begin(cancel)
+	defer done()
 	if err := h.f.flush(ctx); err != nil {
 		return status(err)
 	}
@@ -57,11 +65,13 @@ func (f *content) flushLocked(ctx context.Context) error {
 	if !p.Due() {
 		return nil
 	}
-	a, err := f.fs.backend.Flush(ctx, Flush{Ino: f.ino, Dirty: p.Dirty, Staged: p.Staged, Src: c.Raw(), Size: p.Size, Mtime: p.Mtime, Ctime: p.Changed})
+	failpoint.Hit(failpoint.MountFlushBefore)
+	a, err := f.commitLocked(ctx, c, p)
 	if err != nil {
 		f.fs.count.flushErrors.Add(1)
 		return err
 	}
+	failpoint.Hit(failpoint.MountFlushAfter)
 	f.fs.count.flushes.Add(1)
 	f.mu.Lock()
 	f.mu.stream = stream{}
@@ -73,6 +83,7 @@ func (f *content) flushLocked(ctx context.Context) error {
 		return f.replaceLocked(a)
 	}
 	c.Commit(a.Version, a.Size)
+	failpoint.Hit(failpoint.MountFlushNoted)
 	f.fs.nodes.committed(f.ino, from, a.Version)
 	f.setAttr(a)
 	return nil

@@ -1,6 +1,6 @@
 // Package fuse is the kernel's side of a mount: it turns requests of Linux into calls of a Backend, with a node-local cache between.
 // It promises close-to-open consistency (or strict, when configured), that an acknowledged write outlives its process, and errors at close and fsync.
-// It does not know servers, groups or S3, and leaves POSIX and flock locks to the kernel: they hold between the processes of one node.
+// Locks are those of the cluster. It does not know servers, groups or S3.
 package fuse
 
 import (
@@ -48,6 +48,8 @@ type FS struct {
 	nodes    *nodeTable
 	contents contents
 	handles  handleTable
+	locks    *lockTable
+	aside    asides
 	dirs     dirTable
 	retried  retries
 	pass     passthrough
@@ -75,8 +77,10 @@ func New(cfg Config, backend Backend, store *cache.Store, log *slog.Logger) *FS 
 	fs.dirs.byID = make(map[uint64]*dirHandle)
 	fs.retried.at = make(map[retryKey]time.Time)
 	fs.fetches = newFetchSlots(cfg.MemoryBytes)
+	fs.locks = newLockTable()
 	fs.inval = newInvalidator(fs)
 	fs.pass.init(cfg)
+	backend.OnSessionLost(fs.sessionLost)
 	return fs
 }
 

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/objcache/objcache"
@@ -16,6 +17,16 @@ type handle struct {
 	way way
 	// flags are those of open(2).
 	flags uint32
+	// lost: a lock taken through it went with a session. Nothing is read or written any more until it is closed.
+	lost atomic.Bool
+}
+
+// usable refuses with EIO what a description without its locks must not do.
+func (h *handle) usable() error {
+	if h.lost.Load() {
+		return objcache.Errorf(objcache.Fenced, "inode %d was locked through this descriptor", h.f.ino)
+	}
+	return nil
 }
 
 func (h *handle) writable() bool { return h.flags&syscall.O_ACCMODE != syscall.O_RDONLY }

@@ -19,6 +19,8 @@ var gauges = []struct {
 	{desc("nodes", "Inodes the kernel knows."), func(s Status) float64 { return float64(s.Nodes) }},
 	{desc("cache_bytes", "Bytes in the node-local cache."), func(s Status) float64 { return float64(s.Cache.Bytes) }},
 	{desc("cache_budget_bytes", "Budget of the node-local cache."), func(s Status) float64 { return float64(s.Cache.Budget) }},
+	{desc("locks", "File locks that programs of this mount hold."), func(s Status) float64 { return float64(s.Locks) }},
+	{desc("lock_waiters", "Programs of this mount that wait for a file lock."), func(s Status) float64 { return float64(s.LockWaiters) }},
 	{desc("dirty_bytes", "Bytes written here that no flush has committed."), func(s Status) float64 { return float64(s.Cache.Dirty) }},
 }
 
@@ -34,6 +36,7 @@ var totals = []struct {
 	{desc("flush_errors_total", "Commits that failed."), func(c *counters) *atomic.Uint64 { return &c.flushErrors }},
 	{desc("version_changes_total", "Open files switched to a version of another mount."), func(c *counters) *atomic.Uint64 { return &c.versions }},
 	{desc("invalidations_total", "Requests to the kernel to drop pages."), func(c *counters) *atomic.Uint64 { return &c.invalidations }},
+	{desc("sessions_lost_total", "Sessions that the servers ended."), func(c *counters) *atomic.Uint64 { return &c.sessionsLost }},
 	{desc("open_retries_total", "Opens sent to another node (ESTALE once)."), func(c *counters) *atomic.Uint64 { return &c.retries }},
 	{desc("rotted_blocks_total", "Cached blocks that did not match their checksum."), func(c *counters) *atomic.Uint64 { return &c.rotted }},
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // entry answers a request that found or made a name.
@@ -46,6 +47,7 @@ func (fs *FS) make(cancel <-chan struct{}, h *fuse.InHeader, name string, n NewN
 	}
 	n.Credentials = Credentials{UID: h.Uid, GID: h.Gid}
 	a, err := fs.backend.Create(ctx, dir.in.ino, name, n)
+	failpoint.Hit(failpoint.MountNamed)
 	if err != nil {
 		return status(err)
 	}

@@ -25,6 +25,7 @@ type node struct {
 	sent    uint64 // version whose size the kernel was told last
 
 	hasPages bool
+	dropping int // requests to the kernel to drop pages under way
 }
 
 // inode is all nodes of one inode. Guarded by the table's lock, except what never changes.

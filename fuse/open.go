@@ -28,7 +28,13 @@ func (fs *FS) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) f
 	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 		f.killPriv(ctx)
 	}
-	return status(fs.opened(n, f, in.Flags, in.Pid, fs.retried.first(in.Pid, f.ino), out))
+	mayRetry := fs.retried.first(in.Pid, f.ino)
+	if mayRetry && f.nameless() { // the kernel came by a name that another mount has removed, and shall look again
+		fs.retried.remember(in.Pid, f.ino)
+		f.closed()
+		return fuse.Status(syscall.ESTALE)
+	}
+	return status(fs.opened(n, f, in.Flags, in.Pid, mayRetry, out))
 }
 
 // open registers an open at the backend. An expired attempt leaves nothing behind.
@@ -40,6 +46,9 @@ func (fs *FS) open(ctx context.Context, ino objcache.Ino) (*content, error) {
 	f, err := fs.acquire(ctx, a)
 	if err != nil {
 		return nil, err
+	}
+	if a.Locked {
+		f.lockedOnce()
 	}
 	return f, nil
 }
@@ -128,6 +137,7 @@ func (fs *FS) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if h == nil {
 		return
 	}
+	fs.releasedBy(h, in.Fh)
 	if h.writable() {
 		h.f.mu.Lock()
 		h.f.mu.writers--

@@ -101,16 +101,13 @@ func (fs *FS) admit(n *node, f *content, c *cache.File, h *handle, mayRetry bool
 		}
 	case wayPass:
 		n.pass++
-		d.flags, d.backing = fuse.FOPEN_PASSTHROUGH|fuse.FOPEN_NOFLUSH, n.backing
+		d.flags, d.backing = fuse.FOPEN_PASSTHROUGH, n.backing
 	case wayCached: // a writer without pages has its place where the pages are: the kernel drops those it writes over
 		n.cached++
 		if n.hasPages && n.pages == c.Version() {
 			d.flags |= fuse.FOPEN_KEEP_CACHE
 		}
 		n.pages, n.hasPages = c.Version(), true
-		if !h.writable() {
-			d.flags |= fuse.FOPEN_NOFLUSH
-		}
 		if pageless {
 			d.flags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 		}
@@ -135,15 +132,16 @@ func (t *nodeTable) directLocked(n *node, mayRetry bool) way {
 	return wayBeside
 }
 
-// mayPass reports whether readers may be given the backing file: all of it is here and nobody on this node writes it.
+// mayPass reports whether readers may be given the backing file: all of it is here and nobody on this node writes it. Nor does anybody lock it: a lock
+// shows a reader what others have written since, and a backing file stays what it was.
 func (fs *FS) mayPass(f *content, c *cache.File) bool {
 	if on, _ := fs.pass.state(); !on {
 		return false
 	}
 	f.mu.Lock()
-	writers := f.mu.writers
+	writers, locked := f.mu.writers, f.mu.locked
 	f.mu.Unlock()
-	return writers == 0 && c.Size() > 0 && c.Complete() && !c.Pending().Due()
+	return writers == 0 && !locked && c.Size() > 0 && c.Complete() && !c.Pending().Due()
 }
 
 // passLocked chooses for a reader of a complete file.

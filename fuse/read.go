@@ -20,6 +20,9 @@ func (fs *FS) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.Re
 	if err != nil {
 		return nil, status(err)
 	}
+	if err := h.usable(); err != nil {
+		return nil, status(err)
+	}
 	buf = buf[:min(len(buf), int(in.Size))]
 	if fs.cfg.Consistency == Strict {
 		if err := fs.newest(cancel, h.f); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/fuse/cache"
 )
 
@@ -18,7 +19,9 @@ import (
 func (fs *FS) Recover(ctx context.Context, left []cache.Leftover) error {
 	var all []error
 	for _, l := range left {
+		failpoint.Hit(failpoint.MountRecoverBefore)
 		err := fs.recover(ctx, l)
+		failpoint.Hit(failpoint.MountRecoverAfter)
 		if err != nil {
 			all = append(all, objcache.Errorf(objcache.KindOf(err), "recover inode %d: %w", l.File.Ino(), err))
 		} else {
@@ -88,8 +91,12 @@ func (fs *FS) setAside(ctx context.Context, a objcache.Attr, l cache.Leftover) e
 	}
 	size := max(a.Size, l.Size)
 	_, err = fs.backend.Flush(ctx, Flush{Ino: n.Ino, Dirty: []objcache.Range{{Len: size}}, Src: &mergedReader{ctx, fs.backend, a, l}, Size: size, Mtime: time.Now()})
-	fs.log.Error("writes of an earlier process met a newer version and were set aside", "ino", a.Ino, "conflict", name, "err", err)
-	return err
+	if err != nil {
+		return err
+	}
+	fs.aside.add(name)
+	fs.log.Error("writes that were not committed in time met a newer version and were set aside", "ino", a.Ino, "conflict", name)
+	return nil
 }
 
 // mergedReader is a file of the cluster with a leftover on top.

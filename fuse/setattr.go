@@ -80,7 +80,7 @@ func (f *content) resize(ctx context.Context, set objcache.SetAttr) (objcache.At
 	if !f.hasCache() { // an open of it is still on its way
 		return f.fs.backend.Setattr(ctx, f.ino, set)
 	}
-	if below := f.pendingBelow(*set.Size); below {
+	if _, doubtful := f.doubted(); doubtful || f.pendingBelow(*set.Size) {
 		if err := f.flushLocked(ctx); err != nil {
 			return objcache.Attr{}, err
 		}

@@ -1,6 +1,10 @@
 package fuse
 
-import "github.com/objcache/objcache"
+import (
+	"github.com/objcache/objcache"
+
+	"github.com/objcache/objcache/failpoint"
+)
 
 const (
 	stageUnit      = 4 << 20 // bytes a sequential writer must have passed before they are staged
@@ -65,6 +69,7 @@ func (f *content) stage(r objcache.Range) {
 			return
 		}
 		f.fs.count.stagedBytes.Add(uint64(d.Len))
+		failpoint.Hit(failpoint.MountStageAfter)
 		c.Staged(d)
 	}
 }

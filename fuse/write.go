@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // privBits are cleared when somebody unprivileged writes.
@@ -25,6 +26,9 @@ func (fs *FS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint
 	if err != nil {
 		return 0, status(err)
 	}
+	if err := h.usable(); err != nil {
+		return 0, status(err)
+	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		h.f.killPriv(ctx)
 	}
@@ -39,6 +43,9 @@ func (fs *FS) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint
 	}
 	if err != nil {
 		return 0, status(err)
+	}
+	if fs.nodes.wrotePast(h.n) {
+		fs.inval.changed(h.f.ino, h.f.version())
 	}
 	fs.count.writtenBytes.Add(uint64(len(data)))
 	return uint32(len(data)), fuse.OK
@@ -79,6 +86,7 @@ func (f *content) append(ctx context.Context, h *handle, p []byte, kernel int64)
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.MountAppendAfter)
 	c := f.hold()
 	defer f.fs.store.Release(c)
 	from := c.Version()

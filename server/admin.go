@@ -15,6 +15,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // admin answers operators.
@@ -52,6 +53,10 @@ func (s *Server) Status(ctx context.Context) (*rpc.StatusReply, error) {
 		CachedBytes: uint64(u.Clean), DirtyBytes: uint64(u.Dirty + u.Staged), OutstandingWrites: writes, OutstandingBytes: uint64(outstanding),
 		Uploads: uint64(s.moves.Uploads()), CapacityBytes: uint64(u.Capacity), Ready: s.ready, Version: version(),
 	}
+	if out.FileLocks, out.LockWaiters, err = s.group.FileLockCounts(); err != nil {
+		return nil, err
+	}
+	out.Sessions = uint64(s.group.SessionCount())
 	for _, name := range s.buckets.names() {
 		b := s.buckets.byName[name]
 		caps := b.Capabilities()
@@ -112,6 +117,7 @@ func (s *Server) serveMetrics(life context.Context) error {
 			s.logger.Debug("health answer not sent", "error", err)
 		}
 	})
+	failpoint.Handle(mux)
 	if s.cfg.Pprof {
 		HandleProfiles(mux)
 	}

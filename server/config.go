@@ -43,6 +43,7 @@ type Config struct {
 	MemoryBytes    int64    `json:"memoryBytes"`    // budget of the process's heap
 	S3Requests     int      `json:"s3Requests"`     // requests to one bucket at the same time
 	S3Timeout      Duration `json:"s3Timeout"`      // bound of retries of a read
+	SessionLease   Duration `json:"sessionLease"`   // a mount that is not heard of for so long loses its locks
 
 	ScrubInterval Duration `json:"scrubInterval"` // pause between two readings of everything on the disk; 0: it is never scrubbed
 	ScrubRate     int64    `json:"scrubRate"`     // bytes per second of that
@@ -104,7 +105,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Epoch: 1, FlushInterval: Duration(time.Minute), ExternalTTL: Duration(5 * time.Second), Upload: "background", Conflict: "keep-both",
-		MetadataPrefix: ".objcache/", MemoryBytes: 384 << 20, S3Requests: 64, S3Timeout: Duration(time.Minute),
+		MetadataPrefix: ".objcache/", MemoryBytes: 384 << 20, S3Requests: 64, S3Timeout: Duration(time.Minute), SessionLease: Duration(30 * time.Second),
 		ScrubInterval: Duration(24 * time.Hour), ScrubRate: 16 << 20, FileMode: 0o644, DirMode: 0o755, LogLevel: "info",
 	}
 }
@@ -175,6 +176,8 @@ func (c Config) Validate() error {
 		return bad("capacityBytes %d: at least 64 MiB", c.CapacityBytes)
 	case c.MemoryBytes < 64<<20:
 		return bad("memoryBytes %d: at least 64 MiB", c.MemoryBytes)
+	case c.SessionLease < Duration(time.Second):
+		return bad("sessionLease %v: at least 1s", time.Duration(c.SessionLease))
 	case c.FlushInterval < 0 || c.ExternalTTL < 0 || c.ScrubInterval < 0:
 		return bad("durations must not be negative")
 	case c.ScrubInterval > 0 && c.ScrubRate < 1<<20:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/group"
@@ -55,9 +56,6 @@ type Server struct {
 	ready    bool
 }
 
-// sessionLease is how long a session lives without being heard of.
-const sessionLease = 30 * time.Second
-
 // Open starts a server and returns when it answers. On an error nothing is left running.
 func Open(ctx context.Context, cfg Config, logger *slog.Logger, options ...Option) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
@@ -93,6 +91,7 @@ func (s *Server) open(ctx, life context.Context) (err error) {
 	if err := s.openGroup(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StartServing)
 	if err := s.serve(life); err != nil {
 		return err
 	}
@@ -165,7 +164,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 		return err
 	}
 	s.budget = chunk.NewBudget(capacity, roomPatience)
-	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger}
+	opt := chunk.Options{FS: s.on.Chunks, Budget: s.budget, Logger: s.logger, SegmentSize: int64(failpoint.Number(failpoint.ChunkSegmentBytes))}
 	s.on.Bytes(&opt)
 	if s.bytes, err = chunk.Open(filepath.Join(dir, "chunks"), opt); err != nil {
 		return err
@@ -174,8 +173,10 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StartRows)
 	s.group, err = group.Open(ctx, group.Config{
 		ID: objcache.GroupID(s.self().Group), DB: db, Bytes: s.bytes, Peers: client.Groups{Router: s.router}, View: s.View, Logger: s.logger,
+		Lease: time.Duration(s.cfg.SessionLease), Fence: s.fence,
 		OpenLog: func(g *group.Group) (group.Log, error) {
 			log, err := openLog(filepath.Join(dir, "log"), s.cfg, &s.on, g, s.fail, s.logger)
 			if err != nil {
@@ -188,6 +189,7 @@ func (s *Server) openGroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.measureSessions()
 	return s.openRooms(ctx)
 }
 
@@ -249,26 +251,36 @@ func (s *Server) serve(life context.Context) error {
 	return s.serveMetrics(life)
 }
 
-// expire ends sessions that nobody has heard of for a lease.
+// fence tells a group of the end of a session, once.
+func (s *Server) fence(ctx context.Context, to objcache.GroupID, r *rpc.EndSessionRequest) error {
+	return s.router.Tell(ctx, to, &rpc.Request{Header: &rpc.Header{Internal: true}, Op: &rpc.Request_EndSession{EndSession: r}})
+}
+
+// expire ends sessions that nobody has heard of for a lease, and frees what nobody will ask for any more.
 func (s *Server) expire(life context.Context) error {
-	tick := time.NewTicker(sessionLease / 3)
+	lease := time.Duration(s.cfg.SessionLease)
+	tick := time.NewTicker(lease / 10)
 	defer tick.Stop()
 	for {
 		select {
 		case <-life.Done():
 			return life.Err()
 		case <-tick.C:
-			before := time.Now().Add(-sessionLease)
+			before := time.Now().Add(-lease)
 			s.group.ExpireSessions(before)
 			s.group.ExpireStaged(before, s.group.Alive)
+			s.group.CloseEnded()
 			s.dropOrphanedStages(life)
+			if err := s.group.CollectEnded(time.Now()); err != nil {
+				s.logger.Warn("ended sessions not collected", "error", err)
+			}
 		}
 	}
 }
 
 // dropOrphanedStages frees what was staged for files that are gone: their last flush failed, and no other will come.
 func (s *Server) dropOrphanedStages(life context.Context) {
-	for _, ino := range s.group.StagedInos(time.Now().Add(-sessionLease / 6)) {
+	for _, ino := range s.group.StagedInos(time.Now().Add(-time.Duration(s.cfg.SessionLease) / 6)) {
 		ctx, cancel := context.WithTimeout(life, time.Second)
 		in, err := s.fs.Inode(ctx, ino)
 		cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/replica"
@@ -100,6 +101,7 @@ func (s *state) remember() error {
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
+	failpoint.Hit(failpoint.StartIdentity)
 	if err := replaceFile(s.on.Disk, s.file(), append(b, '\n')); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
@@ -192,6 +194,7 @@ func (p pebbleLog) Fatalf(f string, a ...any) { panic("rows: " + fmt.Sprintf(f, 
 
 func openLog(dir string, cfg Config, on *Platform, g *group.Group, fatal func(error), logger *slog.Logger) (*replica.Replica, error) {
 	conf := replica.Config{ID: cfg.Name, Group: g.ID(), Dir: dir, FS: on.Disk, Logger: logger, Fatal: fatal}
+	conf.SegmentSize, conf.SnapshotEntries = failpoint.Number(failpoint.LogSegmentBytes), uint64(failpoint.Number(failpoint.SnapshotEntries))
 	on.Log(&conf)
 	return replica.Open(conf, g)
 }

@@ -173,6 +173,113 @@ func (QueryReply_Outcome) EnumDescriptor() ([]byte, []int) {
 	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{52, 0}
 }
 
+type LockRequest_Verb int32
+
+const (
+	LockRequest_TRY    LockRequest_Verb = 0 // take it now, or Busy; with a ticket the asker is put in the queue
+	LockRequest_UNLOCK LockRequest_Verb = 1
+	LockRequest_TEST   LockRequest_Verb = 2 // who is in the way?
+	LockRequest_AWAIT  LockRequest_Verb = 3 // answers when it is worthwhile to TRY again with that ticket, after seconds at the latest
+	LockRequest_LEAVE  LockRequest_Verb = 4 // out of the queue
+)
+
+// Enum value maps for LockRequest_Verb.
+var (
+	LockRequest_Verb_name = map[int32]string{
+		0: "TRY",
+		1: "UNLOCK",
+		2: "TEST",
+		3: "AWAIT",
+		4: "LEAVE",
+	}
+	LockRequest_Verb_value = map[string]int32{
+		"TRY":    0,
+		"UNLOCK": 1,
+		"TEST":   2,
+		"AWAIT":  3,
+		"LEAVE":  4,
+	}
+)
+
+func (x LockRequest_Verb) Enum() *LockRequest_Verb {
+	p := new(LockRequest_Verb)
+	*p = x
+	return p
+}
+
+func (x LockRequest_Verb) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LockRequest_Verb) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_rpc_objcache_proto_enumTypes[3].Descriptor()
+}
+
+func (LockRequest_Verb) Type() protoreflect.EnumType {
+	return &file_api_rpc_objcache_proto_enumTypes[3]
+}
+
+func (x LockRequest_Verb) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LockRequest_Verb.Descriptor instead.
+func (LockRequest_Verb) EnumDescriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79, 0}
+}
+
+type SessionRequest_Verb int32
+
+const (
+	SessionRequest_OPEN  SessionRequest_Verb = 0
+	SessionRequest_RENEW SessionRequest_Verb = 1
+	SessionRequest_CLOSE SessionRequest_Verb = 2 // answers when nothing of the session is left
+	SessionRequest_CHECK SessionRequest_Verb = 3 // of other groups: does it live?
+)
+
+// Enum value maps for SessionRequest_Verb.
+var (
+	SessionRequest_Verb_name = map[int32]string{
+		0: "OPEN",
+		1: "RENEW",
+		2: "CLOSE",
+		3: "CHECK",
+	}
+	SessionRequest_Verb_value = map[string]int32{
+		"OPEN":  0,
+		"RENEW": 1,
+		"CLOSE": 2,
+		"CHECK": 3,
+	}
+)
+
+func (x SessionRequest_Verb) Enum() *SessionRequest_Verb {
+	p := new(SessionRequest_Verb)
+	*p = x
+	return p
+}
+
+func (x SessionRequest_Verb) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SessionRequest_Verb) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_rpc_objcache_proto_enumTypes[4].Descriptor()
+}
+
+func (SessionRequest_Verb) Type() protoreflect.EnumType {
+	return &file_api_rpc_objcache_proto_enumTypes[4]
+}
+
+func (x SessionRequest_Verb) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SessionRequest_Verb.Descriptor instead.
+func (SessionRequest_Verb) EnumDescriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{81, 0}
+}
+
 // Header comes with every request.
 type Header struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -181,7 +288,8 @@ type Header struct {
 	AckBelow      uint64                 `protobuf:"varint,3,opt,name=ack_below,json=ackBelow,proto3" json:"ack_below,omitempty"` // the client has the result of every request below
 	ViewEpoch     uint64                 `protobuf:"varint,4,opt,name=view_epoch,json=viewEpoch,proto3" json:"view_epoch,omitempty"`
 	ViewVersion   uint64                 `protobuf:"varint,5,opt,name=view_version,json=viewVersion,proto3" json:"view_version,omitempty"`
-	Start         int64                  `protobuf:"varint,6,opt,name=start,proto3" json:"start,omitempty"` // when the request was first made, ns: its age in wait-die
+	Start         int64                  `protobuf:"varint,6,opt,name=start,proto3" json:"start,omitempty"`        // when the request was first made, ns: its age in wait-die
+	Internal      bool                   `protobuf:"varint,40,opt,name=internal,proto3" json:"internal,omitempty"` // of a server: client, if any, is no session
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -258,6 +366,13 @@ func (x *Header) GetStart() int64 {
 	return 0
 }
 
+func (x *Header) GetInternal() bool {
+	if x != nil {
+		return x.Internal
+	}
+	return false
+}
+
 type Request struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
@@ -287,6 +402,9 @@ type Request struct {
 	//	*Request_Path
 	//	*Request_Hurry
 	//	*Request_Standing
+	//	*Request_Lock
+	//	*Request_Session
+	//	*Request_EndSession
 	Op            isRequest_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -552,6 +670,33 @@ func (x *Request) GetStanding() *StandingRequest {
 	return nil
 }
 
+func (x *Request) GetLock() *LockRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Lock); ok {
+			return x.Lock
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetSession() *SessionRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetEndSession() *EndSessionRequest {
+	if x != nil {
+		if x, ok := x.Op.(*Request_EndSession); ok {
+			return x.EndSession
+		}
+	}
+	return nil
+}
+
 type isRequest_Op interface {
 	isRequest_Op()
 }
@@ -652,6 +797,18 @@ type Request_Standing struct {
 	Standing *StandingRequest `protobuf:"bytes,34,opt,name=standing,proto3,oneof"`
 }
 
+type Request_Lock struct {
+	Lock *LockRequest `protobuf:"bytes,60,opt,name=lock,proto3,oneof"`
+}
+
+type Request_Session struct {
+	Session *SessionRequest `protobuf:"bytes,61,opt,name=session,proto3,oneof"`
+}
+
+type Request_EndSession struct {
+	EndSession *EndSessionRequest `protobuf:"bytes,62,opt,name=end_session,json=endSession,proto3,oneof"`
+}
+
 func (*Request_Lookup) isRequest_Op() {}
 
 func (*Request_Readdir) isRequest_Op() {}
@@ -700,6 +857,12 @@ func (*Request_Hurry) isRequest_Op() {}
 
 func (*Request_Standing) isRequest_Op() {}
 
+func (*Request_Lock) isRequest_Op() {}
+
+func (*Request_Session) isRequest_Op() {}
+
+func (*Request_EndSession) isRequest_Op() {}
+
 type Reply struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Failure *Failure               `protobuf:"bytes,1,opt,name=failure,proto3" json:"failure,omitempty"`
@@ -717,6 +880,8 @@ type Reply struct {
 	//	*Reply_UploadPart
 	//	*Reply_Path
 	//	*Reply_Standing
+	//	*Reply_Lock
+	//	*Reply_Session
 	Result        isReply_Result `protobuf_oneof:"result"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -874,6 +1039,24 @@ func (x *Reply) GetStanding() *StandingReply {
 	return nil
 }
 
+func (x *Reply) GetLock() *LockReply {
+	if x != nil {
+		if x, ok := x.Result.(*Reply_Lock); ok {
+			return x.Lock
+		}
+	}
+	return nil
+}
+
+func (x *Reply) GetSession() *SessionReply {
+	if x != nil {
+		if x, ok := x.Result.(*Reply_Session); ok {
+			return x.Session
+		}
+	}
+	return nil
+}
+
 type isReply_Result interface {
 	isReply_Result()
 }
@@ -926,6 +1109,14 @@ type Reply_Standing struct {
 	Standing *StandingReply `protobuf:"bytes,21,opt,name=standing,proto3,oneof"`
 }
 
+type Reply_Lock struct {
+	Lock *LockReply `protobuf:"bytes,60,opt,name=lock,proto3,oneof"`
+}
+
+type Reply_Session struct {
+	Session *SessionReply `protobuf:"bytes,61,opt,name=session,proto3,oneof"`
+}
+
 func (*Reply_Attr) isReply_Result() {}
 
 func (*Reply_Readdir) isReply_Result() {}
@@ -949,6 +1140,10 @@ func (*Reply_UploadPart) isReply_Result() {}
 func (*Reply_Path) isReply_Result() {}
 
 func (*Reply_Standing) isReply_Result() {}
+
+func (*Reply_Lock) isReply_Result() {}
+
+func (*Reply_Session) isReply_Result() {}
 
 type Empty struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1190,7 +1385,8 @@ func (x *Attr) GetGeneration() uint64 {
 type AttrReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Attr          *Attr                  `protobuf:"bytes,1,opt,name=attr,proto3" json:"attr,omitempty"`
-	Opened        bool                   `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"` // Create: the open that was asked for is registered
+	Opened        bool                   `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"`  // Create: the open that was asked for is registered
+	Locked        bool                   `protobuf:"varint,40,opt,name=locked,proto3" json:"locked,omitempty"` // Open: there are locks on the file
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1235,6 +1431,13 @@ func (x *AttrReply) GetAttr() *Attr {
 func (x *AttrReply) GetOpened() bool {
 	if x != nil {
 		return x.Opened
+	}
+	return false
+}
+
+func (x *AttrReply) GetLocked() bool {
+	if x != nil {
+		return x.Locked
 	}
 	return false
 }
@@ -2462,6 +2665,7 @@ type FlushRequest struct {
 	Chunks        []*StagedChunk         `protobuf:"bytes,5,rep,name=chunks,proto3" json:"chunks,omitempty"`
 	Inline        []*Inline              `protobuf:"bytes,6,rep,name=inline,proto3" json:"inline,omitempty"` // small writes to chunks of the inode's own group, staged by the flush itself
 	Now           int64                  `protobuf:"varint,7,opt,name=now,proto3" json:"now,omitempty"`
+	IfVersion     uint64                 `protobuf:"varint,40,opt,name=if_version,json=ifVersion,proto3" json:"if_version,omitempty"` // refused (Precondition) unless the inode has this version; 0: whatever it has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2541,6 +2745,13 @@ func (x *FlushRequest) GetInline() []*Inline {
 func (x *FlushRequest) GetNow() int64 {
 	if x != nil {
 		return x.Now
+	}
+	return 0
+}
+
+func (x *FlushRequest) GetIfVersion() uint64 {
+	if x != nil {
+		return x.IfVersion
 	}
 	return 0
 }
@@ -4295,6 +4506,7 @@ type Step struct {
 	//	*Step_Forget
 	//	*Step_CheckParent
 	//	*Step_VanishDir
+	//	*Step_SetLock
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4517,6 +4729,15 @@ func (x *Step) GetVanishDir() *VanishDir {
 	return nil
 }
 
+func (x *Step) GetSetLock() *SetLock {
+	if x != nil {
+		if x, ok := x.Step.(*Step_SetLock); ok {
+			return x.SetLock
+		}
+	}
+	return nil
+}
+
 type isStep_Step interface {
 	isStep_Step()
 }
@@ -4601,6 +4822,10 @@ type Step_VanishDir struct {
 	VanishDir *VanishDir `protobuf:"bytes,22,opt,name=vanish_dir,json=vanishDir,proto3,oneof"`
 }
 
+type Step_SetLock struct {
+	SetLock *SetLock `protobuf:"bytes,60,opt,name=set_lock,json=setLock,proto3,oneof"`
+}
+
 func (*Step_AddEntry) isStep_Step() {}
 
 func (*Step_RemoveEntry) isStep_Step() {}
@@ -4640,6 +4865,8 @@ func (*Step_Forget) isStep_Step() {}
 func (*Step_CheckParent) isStep_Step() {}
 
 func (*Step_VanishDir) isStep_Step() {}
+
+func (*Step_SetLock) isStep_Step() {}
 
 type StepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6601,6 +6828,447 @@ func (x *CheckParent) GetName() string {
 	return ""
 }
 
+// FileLock is one owner's lock of the bytes start to end, both included.
+type FileLock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Client        uint64                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"` // the session; of a request: that of its header
+	Owner         uint64                 `protobuf:"varint,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,3,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Start         uint64                 `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"`
+	End           uint64                 `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	Pid           uint32                 `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileLock) Reset() {
+	*x = FileLock{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileLock) ProtoMessage() {}
+
+func (x *FileLock) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileLock.ProtoReflect.Descriptor instead.
+func (*FileLock) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
+}
+
+func (x *FileLock) GetClient() uint64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *FileLock) GetOwner() uint64 {
+	if x != nil {
+		return x.Owner
+	}
+	return 0
+}
+
+func (x *FileLock) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+func (x *FileLock) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *FileLock) GetEnd() uint64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *FileLock) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+// LockRequest goes to the inode's owner. None of them waits for a lock but AWAIT, which holds nothing and ends by itself.
+type LockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Verb          LockRequest_Verb       `protobuf:"varint,2,opt,name=verb,proto3,enum=objcache.rpc.v1.LockRequest_Verb" json:"verb,omitempty"`
+	Flock         bool                   `protobuf:"varint,3,opt,name=flock,proto3" json:"flock,omitempty"` // the space of flock(2), which has nothing to do with that of fcntl(2)
+	Lock          *FileLock              `protobuf:"bytes,4,opt,name=lock,proto3" json:"lock,omitempty"`
+	Ticket        uint64                 `protobuf:"varint,5,opt,name=ticket,proto3" json:"ticket,omitempty"` // of a waiter, chosen by the client; 0: does not wait
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockRequest) Reset() {
+	*x = LockRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockRequest) ProtoMessage() {}
+
+func (x *LockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockRequest.ProtoReflect.Descriptor instead.
+func (*LockRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
+}
+
+func (x *LockRequest) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *LockRequest) GetVerb() LockRequest_Verb {
+	if x != nil {
+		return x.Verb
+	}
+	return LockRequest_TRY
+}
+
+func (x *LockRequest) GetFlock() bool {
+	if x != nil {
+		return x.Flock
+	}
+	return false
+}
+
+func (x *LockRequest) GetLock() *FileLock {
+	if x != nil {
+		return x.Lock
+	}
+	return nil
+}
+
+func (x *LockRequest) GetTicket() uint64 {
+	if x != nil {
+		return x.Ticket
+	}
+	return 0
+}
+
+type LockReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attr          *Attr                  `protobuf:"bytes,1,opt,name=attr,proto3" json:"attr,omitempty"` // TRY: of the file when the lock was taken
+	By            *FileLock              `protobuf:"bytes,2,opt,name=by,proto3" json:"by,omitempty"`     // TEST: absent when nobody is in the way
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LockReply) Reset() {
+	*x = LockReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LockReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LockReply) ProtoMessage() {}
+
+func (x *LockReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LockReply.ProtoReflect.Descriptor instead.
+func (*LockReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *LockReply) GetAttr() *Attr {
+	if x != nil {
+		return x.Attr
+	}
+	return nil
+}
+
+func (x *LockReply) GetBy() *FileLock {
+	if x != nil {
+		return x.By
+	}
+	return nil
+}
+
+// SessionRequest goes to the owner of the ClientId.
+type SessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verb          SessionRequest_Verb    `protobuf:"varint,1,opt,name=verb,proto3,enum=objcache.rpc.v1.SessionRequest_Verb" json:"verb,omitempty"`
+	Client        uint64                 `protobuf:"varint,2,opt,name=client,proto3" json:"client,omitempty"`
+	Node          string                 `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"` // OPEN: for operators
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRequest) Reset() {
+	*x = SessionRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRequest) ProtoMessage() {}
+
+func (x *SessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
+func (*SessionRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *SessionRequest) GetVerb() SessionRequest_Verb {
+	if x != nil {
+		return x.Verb
+	}
+	return SessionRequest_OPEN
+}
+
+func (x *SessionRequest) GetClient() uint64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *SessionRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+type SessionReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lease         int64                  `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionReply) Reset() {
+	*x = SessionReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionReply) ProtoMessage() {}
+
+func (x *SessionReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionReply.ProtoReflect.Descriptor instead.
+func (*SessionReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *SessionReply) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+// EndSessionRequest goes to every group: first FENCE to all of them, then RELEASE.
+type EndSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Client        uint64                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"`
+	Release       bool                   `protobuf:"varint,2,opt,name=release,proto3" json:"release,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSessionRequest) Reset() {
+	*x = EndSessionRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSessionRequest) ProtoMessage() {}
+
+func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
+func (*EndSessionRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *EndSessionRequest) GetClient() uint64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *EndSessionRequest) GetRelease() bool {
+	if x != nil {
+		return x.Release
+	}
+	return false
+}
+
+// SetLock takes a lock, or with unlock a range away.
+type SetLock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Flock         bool                   `protobuf:"varint,2,opt,name=flock,proto3" json:"flock,omitempty"`
+	Lock          *FileLock              `protobuf:"bytes,3,opt,name=lock,proto3" json:"lock,omitempty"`
+	Unlock        bool                   `protobuf:"varint,4,opt,name=unlock,proto3" json:"unlock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLock) Reset() {
+	*x = SetLock{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLock) ProtoMessage() {}
+
+func (x *SetLock) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLock.ProtoReflect.Descriptor instead.
+func (*SetLock) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *SetLock) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *SetLock) GetFlock() bool {
+	if x != nil {
+		return x.Flock
+	}
+	return false
+}
+
+func (x *SetLock) GetLock() *FileLock {
+	if x != nil {
+		return x.Lock
+	}
+	return nil
+}
+
+func (x *SetLock) GetUnlock() bool {
+	if x != nil {
+		return x.Unlock
+	}
+	return false
+}
+
 type ViewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -6609,7 +7277,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6621,7 +7289,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[78]
+	mi := &file_api_rpc_objcache_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6634,7 +7302,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{78}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{85}
 }
 
 type Member struct {
@@ -6649,7 +7317,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6661,7 +7329,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[79]
+	mi := &file_api_rpc_objcache_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6674,7 +7342,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{79}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -6718,7 +7386,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	mi := &file_api_rpc_objcache_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6730,7 +7398,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[80]
+	mi := &file_api_rpc_objcache_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6743,7 +7411,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{80}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -6789,7 +7457,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[81]
+	mi := &file_api_rpc_objcache_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6801,7 +7469,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[81]
+	mi := &file_api_rpc_objcache_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6814,7 +7482,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{81}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{88}
 }
 
 type StatusReply struct {
@@ -6835,13 +7503,16 @@ type StatusReply struct {
 	CapacityBytes     uint64                 `protobuf:"varint,14,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"`
 	Ready             bool                   `protobuf:"varint,15,opt,name=ready,proto3" json:"ready,omitempty"`
 	OutstandingBytes  uint64                 `protobuf:"varint,16,opt,name=outstanding_bytes,json=outstandingBytes,proto3" json:"outstanding_bytes,omitempty"`
+	Sessions          uint64                 `protobuf:"varint,40,opt,name=sessions,proto3" json:"sessions,omitempty"` // whose rows this server keeps
+	FileLocks         uint64                 `protobuf:"varint,41,opt,name=file_locks,json=fileLocks,proto3" json:"file_locks,omitempty"`
+	LockWaiters       uint64                 `protobuf:"varint,42,opt,name=lock_waiters,json=lockWaiters,proto3" json:"lock_waiters,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[82]
+	mi := &file_api_rpc_objcache_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6853,7 +7524,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[82]
+	mi := &file_api_rpc_objcache_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6866,7 +7537,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{82}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *StatusReply) GetName() string {
@@ -6981,6 +7652,27 @@ func (x *StatusReply) GetOutstandingBytes() uint64 {
 	return 0
 }
 
+func (x *StatusReply) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *StatusReply) GetFileLocks() uint64 {
+	if x != nil {
+		return x.FileLocks
+	}
+	return 0
+}
+
+func (x *StatusReply) GetLockWaiters() uint64 {
+	if x != nil {
+		return x.LockWaiters
+	}
+	return 0
+}
+
 type BucketStatus struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	DirName             string                 `protobuf:"bytes,1,opt,name=dir_name,json=dirName,proto3" json:"dir_name,omitempty"`
@@ -6997,7 +7689,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[83]
+	mi := &file_api_rpc_objcache_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7009,7 +7701,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[83]
+	mi := &file_api_rpc_objcache_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7022,7 +7714,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{83}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -7085,7 +7777,7 @@ var File_api_rpc_objcache_proto protoreflect.FileDescriptor
 
 const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
-	"\x16api/rpc/objcache.proto\x12\x0fobjcache.rpc.v1\"\xa7\x01\n" +
+	"\x16api/rpc/objcache.proto\x12\x0fobjcache.rpc.v1\"\xc3\x01\n" +
 	"\x06Header\x12\x16\n" +
 	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1b\n" +
@@ -7093,7 +7785,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"view_epoch\x18\x04 \x01(\x04R\tviewEpoch\x12!\n" +
 	"\fview_version\x18\x05 \x01(\x04R\vviewVersion\x12\x14\n" +
-	"\x05start\x18\x06 \x01(\x03R\x05start\"\xab\v\n" +
+	"\x05start\x18\x06 \x01(\x03R\x05start\x12\x1a\n" +
+	"\binternal\x18( \x01(\bR\binternal\"\xe3\f\n" +
 	"\aRequest\x12/\n" +
 	"\x06header\x18\x01 \x01(\v2\x17.objcache.rpc.v1.HeaderR\x06header\x128\n" +
 	"\x06lookup\x18\n" +
@@ -7121,8 +7814,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04warm\x18\x1f \x01(\v2\x1c.objcache.rpc.v1.WarmRequestH\x00R\x04warm\x122\n" +
 	"\x04path\x18  \x01(\v2\x1c.objcache.rpc.v1.PathRequestH\x00R\x04path\x125\n" +
 	"\x05hurry\x18! \x01(\v2\x1d.objcache.rpc.v1.HurryRequestH\x00R\x05hurry\x12>\n" +
-	"\bstanding\x18\" \x01(\v2 .objcache.rpc.v1.StandingRequestH\x00R\bstandingB\x04\n" +
-	"\x02op\"\xe1\x05\n" +
+	"\bstanding\x18\" \x01(\v2 .objcache.rpc.v1.StandingRequestH\x00R\bstanding\x122\n" +
+	"\x04lock\x18< \x01(\v2\x1c.objcache.rpc.v1.LockRequestH\x00R\x04lock\x12;\n" +
+	"\asession\x18= \x01(\v2\x1f.objcache.rpc.v1.SessionRequestH\x00R\asession\x12E\n" +
+	"\vend_session\x18> \x01(\v2\".objcache.rpc.v1.EndSessionRequestH\x00R\n" +
+	"endSessionB\x04\n" +
+	"\x02op\"\xce\x06\n" +
 	"\x05Reply\x122\n" +
 	"\afailure\x18\x01 \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\x120\n" +
 	"\x04attr\x18\n" +
@@ -7138,7 +7835,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vupload_part\x18\x13 \x01(\v2 .objcache.rpc.v1.UploadPartReplyH\x00R\n" +
 	"uploadPart\x120\n" +
 	"\x04path\x18\x14 \x01(\v2\x1a.objcache.rpc.v1.PathReplyH\x00R\x04path\x12<\n" +
-	"\bstanding\x18\x15 \x01(\v2\x1e.objcache.rpc.v1.StandingReplyH\x00R\bstandingB\b\n" +
+	"\bstanding\x18\x15 \x01(\v2\x1e.objcache.rpc.v1.StandingReplyH\x00R\bstanding\x120\n" +
+	"\x04lock\x18< \x01(\v2\x1a.objcache.rpc.v1.LockReplyH\x00R\x04lock\x129\n" +
+	"\asession\x18= \x01(\v2\x1d.objcache.rpc.v1.SessionReplyH\x00R\asessionB\b\n" +
 	"\x06result\"\a\n" +
 	"\x05Empty\"P\n" +
 	"\aFailure\x12\x12\n" +
@@ -7161,10 +7860,11 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x06target\x18\f \x01(\tR\x06target\x12\x1e\n" +
 	"\n" +
 	"generation\x18\r \x01(\x04R\n" +
-	"generation\"N\n" +
+	"generation\"f\n" +
 	"\tAttrReply\x12)\n" +
 	"\x04attr\x18\x01 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\x12\x16\n" +
-	"\x06opened\x18\x02 \x01(\bR\x06opened\"5\n" +
+	"\x06opened\x18\x02 \x01(\bR\x06opened\x12\x16\n" +
+	"\x06locked\x18( \x01(\bR\x06locked\"5\n" +
 	"\rLookupRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"P\n" +
@@ -7268,7 +7968,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03off\x18\x05 \x01(\x03R\x03off\x12\x12\n" +
 	"\x04data\x18\x06 \x01(\fR\x04data\"\f\n" +
 	"\n" +
-	"StageReply\"\xe3\x01\n" +
+	"StageReply\"\x82\x02\n" +
 	"\fFlushRequest\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x1e\n" +
 	"\n" +
@@ -7278,7 +7978,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05mtime\x18\x04 \x01(\x03R\x05mtime\x124\n" +
 	"\x06chunks\x18\x05 \x03(\v2\x1c.objcache.rpc.v1.StagedChunkR\x06chunks\x12/\n" +
 	"\x06inline\x18\x06 \x03(\v2\x17.objcache.rpc.v1.InlineR\x06inline\x12\x10\n" +
-	"\x03now\x18\a \x01(\x03R\x03now\"K\n" +
+	"\x03now\x18\a \x01(\x03R\x03now\x12\x1d\n" +
+	"\n" +
+	"if_version\x18( \x01(\x04R\tifVersion\"K\n" +
 	"\vStagedChunk\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\rR\x05chunk\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
@@ -7427,7 +8129,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\xe5\t\n" +
+	"\aPENDING\x10\x03\"\x9c\n" +
+	"\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -7456,7 +8159,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x06forget\x18\x13 \x01(\v2\x17.objcache.rpc.v1.ForgetH\x00R\x06forget\x12A\n" +
 	"\fcheck_parent\x18\x15 \x01(\v2\x1c.objcache.rpc.v1.CheckParentH\x00R\vcheckParent\x12;\n" +
 	"\n" +
-	"vanish_dir\x18\x16 \x01(\v2\x1a.objcache.rpc.v1.VanishDirH\x00R\tvanishDirB\x06\n" +
+	"vanish_dir\x18\x16 \x01(\v2\x1a.objcache.rpc.v1.VanishDirH\x00R\tvanishDir\x125\n" +
+	"\bset_lock\x18< \x01(\v2\x18.objcache.rpc.v1.SetLockH\x00R\asetLockB\x06\n" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
@@ -7646,7 +8350,49 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\vCheckParent\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03dir\x18\x02 \x01(\x04R\x03dir\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"\r\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\"\x90\x01\n" +
+	"\bFileLock\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\x04R\x05owner\x12\x1c\n" +
+	"\texclusive\x18\x03 \x01(\bR\texclusive\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\x04R\x05start\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\x04R\x03end\x12\x10\n" +
+	"\x03pid\x18\x06 \x01(\rR\x03pid\"\xf0\x01\n" +
+	"\vLockRequest\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x125\n" +
+	"\x04verb\x18\x02 \x01(\x0e2!.objcache.rpc.v1.LockRequest.VerbR\x04verb\x12\x14\n" +
+	"\x05flock\x18\x03 \x01(\bR\x05flock\x12-\n" +
+	"\x04lock\x18\x04 \x01(\v2\x19.objcache.rpc.v1.FileLockR\x04lock\x12\x16\n" +
+	"\x06ticket\x18\x05 \x01(\x04R\x06ticket\";\n" +
+	"\x04Verb\x12\a\n" +
+	"\x03TRY\x10\x00\x12\n" +
+	"\n" +
+	"\x06UNLOCK\x10\x01\x12\b\n" +
+	"\x04TEST\x10\x02\x12\t\n" +
+	"\x05AWAIT\x10\x03\x12\t\n" +
+	"\x05LEAVE\x10\x04\"a\n" +
+	"\tLockReply\x12)\n" +
+	"\x04attr\x18\x01 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\x12)\n" +
+	"\x02by\x18\x02 \x01(\v2\x19.objcache.rpc.v1.FileLockR\x02by\"\xa9\x01\n" +
+	"\x0eSessionRequest\x128\n" +
+	"\x04verb\x18\x01 \x01(\x0e2$.objcache.rpc.v1.SessionRequest.VerbR\x04verb\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\x04R\x06client\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"1\n" +
+	"\x04Verb\x12\b\n" +
+	"\x04OPEN\x10\x00\x12\t\n" +
+	"\x05RENEW\x10\x01\x12\t\n" +
+	"\x05CLOSE\x10\x02\x12\t\n" +
+	"\x05CHECK\x10\x03\"$\n" +
+	"\fSessionReply\x12\x14\n" +
+	"\x05lease\x18\x01 \x01(\x03R\x05lease\"E\n" +
+	"\x11EndSessionRequest\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x18\n" +
+	"\arelease\x18\x02 \x01(\bR\arelease\"x\n" +
+	"\aSetLock\x12\x10\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05flock\x18\x02 \x01(\bR\x05flock\x12-\n" +
+	"\x04lock\x18\x03 \x01(\v2\x19.objcache.rpc.v1.FileLockR\x04lock\x12\x16\n" +
+	"\x06unlock\x18\x04 \x01(\bR\x06unlock\"\r\n" +
 	"\vViewRequest\"d\n" +
 	"\x06Member\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
@@ -7659,7 +8405,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\amembers\x18\x03 \x03(\v2\x17.objcache.rpc.v1.MemberR\amembers\x12\x16\n" +
 	"\x06upload\x18\x04 \x01(\tR\x06upload\x12\x18\n" +
 	"\acluster\x18\x05 \x01(\tR\acluster\"\x0f\n" +
-	"\rStatusRequest\"\xb4\x04\n" +
+	"\rStatusRequest\"\x92\x05\n" +
 	"\vStatusReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
@@ -7680,7 +8426,11 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aversion\x18\r \x01(\tR\aversion\x12%\n" +
 	"\x0ecapacity_bytes\x18\x0e \x01(\x04R\rcapacityBytes\x12\x14\n" +
 	"\x05ready\x18\x0f \x01(\bR\x05ready\x12+\n" +
-	"\x11outstanding_bytes\x18\x10 \x01(\x04R\x10outstandingBytes\"\x99\x02\n" +
+	"\x11outstanding_bytes\x18\x10 \x01(\x04R\x10outstandingBytes\x12\x1a\n" +
+	"\bsessions\x18( \x01(\x04R\bsessions\x12\x1d\n" +
+	"\n" +
+	"file_locks\x18) \x01(\x04R\tfileLocks\x12!\n" +
+	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
 	"\vbucket_name\x18\x02 \x01(\tR\n" +
@@ -7714,204 +8464,225 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 	return file_api_rpc_objcache_proto_rawDescData
 }
 
-var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 86)
+var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
 	(QueryReply_Outcome)(0),   // 2: objcache.rpc.v1.QueryReply.Outcome
-	(*Header)(nil),            // 3: objcache.rpc.v1.Header
-	(*Request)(nil),           // 4: objcache.rpc.v1.Request
-	(*Reply)(nil),             // 5: objcache.rpc.v1.Reply
-	(*Empty)(nil),             // 6: objcache.rpc.v1.Empty
-	(*Failure)(nil),           // 7: objcache.rpc.v1.Failure
-	(*Attr)(nil),              // 8: objcache.rpc.v1.Attr
-	(*AttrReply)(nil),         // 9: objcache.rpc.v1.AttrReply
-	(*LookupRequest)(nil),     // 10: objcache.rpc.v1.LookupRequest
-	(*ReaddirRequest)(nil),    // 11: objcache.rpc.v1.ReaddirRequest
-	(*DirEntry)(nil),          // 12: objcache.rpc.v1.DirEntry
-	(*ReaddirReply)(nil),      // 13: objcache.rpc.v1.ReaddirReply
-	(*GetattrRequest)(nil),    // 14: objcache.rpc.v1.GetattrRequest
-	(*SetattrRequest)(nil),    // 15: objcache.rpc.v1.SetattrRequest
-	(*CreateRequest)(nil),     // 16: objcache.rpc.v1.CreateRequest
-	(*RemoveRequest)(nil),     // 17: objcache.rpc.v1.RemoveRequest
-	(*RenameRequest)(nil),     // 18: objcache.rpc.v1.RenameRequest
-	(*LinkRequest)(nil),       // 19: objcache.rpc.v1.LinkRequest
-	(*XattrRequest)(nil),      // 20: objcache.rpc.v1.XattrRequest
-	(*XattrReply)(nil),        // 21: objcache.rpc.v1.XattrReply
-	(*OpenRequest)(nil),       // 22: objcache.rpc.v1.OpenRequest
-	(*HurryRequest)(nil),      // 23: objcache.rpc.v1.HurryRequest
-	(*ReleaseRequest)(nil),    // 24: objcache.rpc.v1.ReleaseRequest
-	(*ReadRequest)(nil),       // 25: objcache.rpc.v1.ReadRequest
-	(*ReadReply)(nil),         // 26: objcache.rpc.v1.ReadReply
-	(*StageRequest)(nil),      // 27: objcache.rpc.v1.StageRequest
-	(*StageReply)(nil),        // 28: objcache.rpc.v1.StageReply
-	(*FlushRequest)(nil),      // 29: objcache.rpc.v1.FlushRequest
-	(*StagedChunk)(nil),       // 30: objcache.rpc.v1.StagedChunk
-	(*Inline)(nil),            // 31: objcache.rpc.v1.Inline
-	(*AppendRequest)(nil),     // 32: objcache.rpc.v1.AppendRequest
-	(*AppendReply)(nil),       // 33: objcache.rpc.v1.AppendReply
-	(*RefreshRequest)(nil),    // 34: objcache.rpc.v1.RefreshRequest
-	(*RenewRequest)(nil),      // 35: objcache.rpc.v1.RenewRequest
-	(*InspectRequest)(nil),    // 36: objcache.rpc.v1.InspectRequest
-	(*InspectReply)(nil),      // 37: objcache.rpc.v1.InspectReply
-	(*PathRequest)(nil),       // 38: objcache.rpc.v1.PathRequest
-	(*PathReply)(nil),         // 39: objcache.rpc.v1.PathReply
-	(*StandingRequest)(nil),   // 40: objcache.rpc.v1.StandingRequest
-	(*StandingReply)(nil),     // 41: objcache.rpc.v1.StandingReply
-	(*PersistRequest)(nil),    // 42: objcache.rpc.v1.PersistRequest
-	(*PersistReply)(nil),      // 43: objcache.rpc.v1.PersistReply
-	(*UploadPartRequest)(nil), // 44: objcache.rpc.v1.UploadPartRequest
-	(*UploadPartReply)(nil),   // 45: objcache.rpc.v1.UploadPartReply
-	(*WarmRequest)(nil),       // 46: objcache.rpc.v1.WarmRequest
-	(*WorkRequest)(nil),       // 47: objcache.rpc.v1.WorkRequest
-	(*Progress)(nil),          // 48: objcache.rpc.v1.Progress
-	(*Problem)(nil),           // 49: objcache.rpc.v1.Problem
-	(*PrepareRequest)(nil),    // 50: objcache.rpc.v1.PrepareRequest
-	(*PrepareReply)(nil),      // 51: objcache.rpc.v1.PrepareReply
-	(*DecideRequest)(nil),     // 52: objcache.rpc.v1.DecideRequest
-	(*DecideReply)(nil),       // 53: objcache.rpc.v1.DecideReply
-	(*QueryRequest)(nil),      // 54: objcache.rpc.v1.QueryRequest
-	(*QueryReply)(nil),        // 55: objcache.rpc.v1.QueryReply
-	(*Step)(nil),              // 56: objcache.rpc.v1.Step
-	(*StepResult)(nil),        // 57: objcache.rpc.v1.StepResult
-	(*AddEntry)(nil),          // 58: objcache.rpc.v1.AddEntry
-	(*Debt)(nil),              // 59: objcache.rpc.v1.Debt
-	(*RemoveEntry)(nil),       // 60: objcache.rpc.v1.RemoveEntry
-	(*PutInode)(nil),          // 61: objcache.rpc.v1.PutInode
-	(*Relink)(nil),            // 62: objcache.rpc.v1.Relink
-	(*KillDir)(nil),           // 63: objcache.rpc.v1.KillDir
-	(*SetInode)(nil),          // 64: objcache.rpc.v1.SetInode
-	(*FlushInode)(nil),        // 65: objcache.rpc.v1.FlushInode
-	(*CommitChunk)(nil),       // 66: objcache.rpc.v1.CommitChunk
-	(*CutChunks)(nil),         // 67: objcache.rpc.v1.CutChunks
-	(*BeginPersist)(nil),      // 68: objcache.rpc.v1.BeginPersist
-	(*PinChunk)(nil),          // 69: objcache.rpc.v1.PinChunk
-	(*EndPersist)(nil),        // 70: objcache.rpc.v1.EndPersist
-	(*Name)(nil),              // 71: objcache.rpc.v1.Name
-	(*UnpinChunk)(nil),        // 72: objcache.rpc.v1.UnpinChunk
-	(*SettleEntry)(nil),       // 73: objcache.rpc.v1.SettleEntry
-	(*ClaimEntry)(nil),        // 74: objcache.rpc.v1.ClaimEntry
-	(*MergePage)(nil),         // 75: objcache.rpc.v1.MergePage
-	(*Listed)(nil),            // 76: objcache.rpc.v1.Listed
-	(*RefreshBase)(nil),       // 77: objcache.rpc.v1.RefreshBase
-	(*Forget)(nil),            // 78: objcache.rpc.v1.Forget
-	(*VanishDir)(nil),         // 79: objcache.rpc.v1.VanishDir
-	(*CheckParent)(nil),       // 80: objcache.rpc.v1.CheckParent
-	(*ViewRequest)(nil),       // 81: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 82: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 83: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 84: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 85: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 86: objcache.rpc.v1.BucketStatus
-	nil,                       // 87: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 88: objcache.rpc.v1.RenewRequest.OpensEntry
+	(LockRequest_Verb)(0),     // 3: objcache.rpc.v1.LockRequest.Verb
+	(SessionRequest_Verb)(0),  // 4: objcache.rpc.v1.SessionRequest.Verb
+	(*Header)(nil),            // 5: objcache.rpc.v1.Header
+	(*Request)(nil),           // 6: objcache.rpc.v1.Request
+	(*Reply)(nil),             // 7: objcache.rpc.v1.Reply
+	(*Empty)(nil),             // 8: objcache.rpc.v1.Empty
+	(*Failure)(nil),           // 9: objcache.rpc.v1.Failure
+	(*Attr)(nil),              // 10: objcache.rpc.v1.Attr
+	(*AttrReply)(nil),         // 11: objcache.rpc.v1.AttrReply
+	(*LookupRequest)(nil),     // 12: objcache.rpc.v1.LookupRequest
+	(*ReaddirRequest)(nil),    // 13: objcache.rpc.v1.ReaddirRequest
+	(*DirEntry)(nil),          // 14: objcache.rpc.v1.DirEntry
+	(*ReaddirReply)(nil),      // 15: objcache.rpc.v1.ReaddirReply
+	(*GetattrRequest)(nil),    // 16: objcache.rpc.v1.GetattrRequest
+	(*SetattrRequest)(nil),    // 17: objcache.rpc.v1.SetattrRequest
+	(*CreateRequest)(nil),     // 18: objcache.rpc.v1.CreateRequest
+	(*RemoveRequest)(nil),     // 19: objcache.rpc.v1.RemoveRequest
+	(*RenameRequest)(nil),     // 20: objcache.rpc.v1.RenameRequest
+	(*LinkRequest)(nil),       // 21: objcache.rpc.v1.LinkRequest
+	(*XattrRequest)(nil),      // 22: objcache.rpc.v1.XattrRequest
+	(*XattrReply)(nil),        // 23: objcache.rpc.v1.XattrReply
+	(*OpenRequest)(nil),       // 24: objcache.rpc.v1.OpenRequest
+	(*HurryRequest)(nil),      // 25: objcache.rpc.v1.HurryRequest
+	(*ReleaseRequest)(nil),    // 26: objcache.rpc.v1.ReleaseRequest
+	(*ReadRequest)(nil),       // 27: objcache.rpc.v1.ReadRequest
+	(*ReadReply)(nil),         // 28: objcache.rpc.v1.ReadReply
+	(*StageRequest)(nil),      // 29: objcache.rpc.v1.StageRequest
+	(*StageReply)(nil),        // 30: objcache.rpc.v1.StageReply
+	(*FlushRequest)(nil),      // 31: objcache.rpc.v1.FlushRequest
+	(*StagedChunk)(nil),       // 32: objcache.rpc.v1.StagedChunk
+	(*Inline)(nil),            // 33: objcache.rpc.v1.Inline
+	(*AppendRequest)(nil),     // 34: objcache.rpc.v1.AppendRequest
+	(*AppendReply)(nil),       // 35: objcache.rpc.v1.AppendReply
+	(*RefreshRequest)(nil),    // 36: objcache.rpc.v1.RefreshRequest
+	(*RenewRequest)(nil),      // 37: objcache.rpc.v1.RenewRequest
+	(*InspectRequest)(nil),    // 38: objcache.rpc.v1.InspectRequest
+	(*InspectReply)(nil),      // 39: objcache.rpc.v1.InspectReply
+	(*PathRequest)(nil),       // 40: objcache.rpc.v1.PathRequest
+	(*PathReply)(nil),         // 41: objcache.rpc.v1.PathReply
+	(*StandingRequest)(nil),   // 42: objcache.rpc.v1.StandingRequest
+	(*StandingReply)(nil),     // 43: objcache.rpc.v1.StandingReply
+	(*PersistRequest)(nil),    // 44: objcache.rpc.v1.PersistRequest
+	(*PersistReply)(nil),      // 45: objcache.rpc.v1.PersistReply
+	(*UploadPartRequest)(nil), // 46: objcache.rpc.v1.UploadPartRequest
+	(*UploadPartReply)(nil),   // 47: objcache.rpc.v1.UploadPartReply
+	(*WarmRequest)(nil),       // 48: objcache.rpc.v1.WarmRequest
+	(*WorkRequest)(nil),       // 49: objcache.rpc.v1.WorkRequest
+	(*Progress)(nil),          // 50: objcache.rpc.v1.Progress
+	(*Problem)(nil),           // 51: objcache.rpc.v1.Problem
+	(*PrepareRequest)(nil),    // 52: objcache.rpc.v1.PrepareRequest
+	(*PrepareReply)(nil),      // 53: objcache.rpc.v1.PrepareReply
+	(*DecideRequest)(nil),     // 54: objcache.rpc.v1.DecideRequest
+	(*DecideReply)(nil),       // 55: objcache.rpc.v1.DecideReply
+	(*QueryRequest)(nil),      // 56: objcache.rpc.v1.QueryRequest
+	(*QueryReply)(nil),        // 57: objcache.rpc.v1.QueryReply
+	(*Step)(nil),              // 58: objcache.rpc.v1.Step
+	(*StepResult)(nil),        // 59: objcache.rpc.v1.StepResult
+	(*AddEntry)(nil),          // 60: objcache.rpc.v1.AddEntry
+	(*Debt)(nil),              // 61: objcache.rpc.v1.Debt
+	(*RemoveEntry)(nil),       // 62: objcache.rpc.v1.RemoveEntry
+	(*PutInode)(nil),          // 63: objcache.rpc.v1.PutInode
+	(*Relink)(nil),            // 64: objcache.rpc.v1.Relink
+	(*KillDir)(nil),           // 65: objcache.rpc.v1.KillDir
+	(*SetInode)(nil),          // 66: objcache.rpc.v1.SetInode
+	(*FlushInode)(nil),        // 67: objcache.rpc.v1.FlushInode
+	(*CommitChunk)(nil),       // 68: objcache.rpc.v1.CommitChunk
+	(*CutChunks)(nil),         // 69: objcache.rpc.v1.CutChunks
+	(*BeginPersist)(nil),      // 70: objcache.rpc.v1.BeginPersist
+	(*PinChunk)(nil),          // 71: objcache.rpc.v1.PinChunk
+	(*EndPersist)(nil),        // 72: objcache.rpc.v1.EndPersist
+	(*Name)(nil),              // 73: objcache.rpc.v1.Name
+	(*UnpinChunk)(nil),        // 74: objcache.rpc.v1.UnpinChunk
+	(*SettleEntry)(nil),       // 75: objcache.rpc.v1.SettleEntry
+	(*ClaimEntry)(nil),        // 76: objcache.rpc.v1.ClaimEntry
+	(*MergePage)(nil),         // 77: objcache.rpc.v1.MergePage
+	(*Listed)(nil),            // 78: objcache.rpc.v1.Listed
+	(*RefreshBase)(nil),       // 79: objcache.rpc.v1.RefreshBase
+	(*Forget)(nil),            // 80: objcache.rpc.v1.Forget
+	(*VanishDir)(nil),         // 81: objcache.rpc.v1.VanishDir
+	(*CheckParent)(nil),       // 82: objcache.rpc.v1.CheckParent
+	(*FileLock)(nil),          // 83: objcache.rpc.v1.FileLock
+	(*LockRequest)(nil),       // 84: objcache.rpc.v1.LockRequest
+	(*LockReply)(nil),         // 85: objcache.rpc.v1.LockReply
+	(*SessionRequest)(nil),    // 86: objcache.rpc.v1.SessionRequest
+	(*SessionReply)(nil),      // 87: objcache.rpc.v1.SessionReply
+	(*EndSessionRequest)(nil), // 88: objcache.rpc.v1.EndSessionRequest
+	(*SetLock)(nil),           // 89: objcache.rpc.v1.SetLock
+	(*ViewRequest)(nil),       // 90: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 91: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 92: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 93: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 94: objcache.rpc.v1.StatusReply
+	(*BucketStatus)(nil),      // 95: objcache.rpc.v1.BucketStatus
+	nil,                       // 96: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 97: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
-	3,  // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
-	10, // 1: objcache.rpc.v1.Request.lookup:type_name -> objcache.rpc.v1.LookupRequest
-	11, // 2: objcache.rpc.v1.Request.readdir:type_name -> objcache.rpc.v1.ReaddirRequest
-	14, // 3: objcache.rpc.v1.Request.getattr:type_name -> objcache.rpc.v1.GetattrRequest
-	15, // 4: objcache.rpc.v1.Request.setattr:type_name -> objcache.rpc.v1.SetattrRequest
-	16, // 5: objcache.rpc.v1.Request.create:type_name -> objcache.rpc.v1.CreateRequest
-	17, // 6: objcache.rpc.v1.Request.remove:type_name -> objcache.rpc.v1.RemoveRequest
-	18, // 7: objcache.rpc.v1.Request.rename:type_name -> objcache.rpc.v1.RenameRequest
-	19, // 8: objcache.rpc.v1.Request.link:type_name -> objcache.rpc.v1.LinkRequest
-	20, // 9: objcache.rpc.v1.Request.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	22, // 10: objcache.rpc.v1.Request.open:type_name -> objcache.rpc.v1.OpenRequest
-	24, // 11: objcache.rpc.v1.Request.release:type_name -> objcache.rpc.v1.ReleaseRequest
-	25, // 12: objcache.rpc.v1.Request.read:type_name -> objcache.rpc.v1.ReadRequest
-	27, // 13: objcache.rpc.v1.Request.stage:type_name -> objcache.rpc.v1.StageRequest
-	29, // 14: objcache.rpc.v1.Request.flush:type_name -> objcache.rpc.v1.FlushRequest
-	32, // 15: objcache.rpc.v1.Request.append:type_name -> objcache.rpc.v1.AppendRequest
-	34, // 16: objcache.rpc.v1.Request.refresh:type_name -> objcache.rpc.v1.RefreshRequest
-	35, // 17: objcache.rpc.v1.Request.renew:type_name -> objcache.rpc.v1.RenewRequest
-	36, // 18: objcache.rpc.v1.Request.inspect:type_name -> objcache.rpc.v1.InspectRequest
-	42, // 19: objcache.rpc.v1.Request.persist:type_name -> objcache.rpc.v1.PersistRequest
-	44, // 20: objcache.rpc.v1.Request.upload_part:type_name -> objcache.rpc.v1.UploadPartRequest
-	46, // 21: objcache.rpc.v1.Request.warm:type_name -> objcache.rpc.v1.WarmRequest
-	38, // 22: objcache.rpc.v1.Request.path:type_name -> objcache.rpc.v1.PathRequest
-	23, // 23: objcache.rpc.v1.Request.hurry:type_name -> objcache.rpc.v1.HurryRequest
-	40, // 24: objcache.rpc.v1.Request.standing:type_name -> objcache.rpc.v1.StandingRequest
-	7,  // 25: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
-	9,  // 26: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
-	13, // 27: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
-	21, // 28: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
-	26, // 29: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
-	28, // 30: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
-	33, // 31: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
-	6,  // 32: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
-	37, // 33: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
-	43, // 34: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
-	45, // 35: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
-	39, // 36: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
-	41, // 37: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
-	8,  // 38: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
-	8,  // 39: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
-	12, // 40: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
-	0,  // 41: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	87, // 42: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	30, // 43: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
-	31, // 44: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
-	8,  // 45: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	88, // 46: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
-	1,  // 47: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
-	49, // 48: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
-	56, // 49: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
-	7,  // 50: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
-	57, // 51: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
-	7,  // 52: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
-	2,  // 53: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
-	58, // 54: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
-	60, // 55: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
-	61, // 56: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
-	62, // 57: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
-	63, // 58: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
-	64, // 59: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
-	65, // 60: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
-	66, // 61: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
-	67, // 62: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
-	68, // 63: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
-	69, // 64: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
-	70, // 65: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
-	72, // 66: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
-	73, // 67: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
-	74, // 68: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
-	75, // 69: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
-	77, // 70: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
-	78, // 71: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
-	80, // 72: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
-	79, // 73: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
-	59, // 74: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	59, // 75: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	15, // 76: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	20, // 77: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	31, // 78: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	71, // 79: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	71, // 80: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	76, // 81: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	82, // 82: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	86, // 83: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	49, // 84: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	4,  // 85: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	47, // 86: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	50, // 87: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	52, // 88: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	54, // 89: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	84, // 90: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	81, // 91: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	5,  // 92: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	48, // 93: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	51, // 94: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	53, // 95: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	55, // 96: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	85, // 97: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	83, // 98: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	92, // [92:99] is the sub-list for method output_type
-	85, // [85:92] is the sub-list for method input_type
-	85, // [85:85] is the sub-list for extension type_name
-	85, // [85:85] is the sub-list for extension extendee
-	0,  // [0:85] is the sub-list for field type_name
+	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
+	12,  // 1: objcache.rpc.v1.Request.lookup:type_name -> objcache.rpc.v1.LookupRequest
+	13,  // 2: objcache.rpc.v1.Request.readdir:type_name -> objcache.rpc.v1.ReaddirRequest
+	16,  // 3: objcache.rpc.v1.Request.getattr:type_name -> objcache.rpc.v1.GetattrRequest
+	17,  // 4: objcache.rpc.v1.Request.setattr:type_name -> objcache.rpc.v1.SetattrRequest
+	18,  // 5: objcache.rpc.v1.Request.create:type_name -> objcache.rpc.v1.CreateRequest
+	19,  // 6: objcache.rpc.v1.Request.remove:type_name -> objcache.rpc.v1.RemoveRequest
+	20,  // 7: objcache.rpc.v1.Request.rename:type_name -> objcache.rpc.v1.RenameRequest
+	21,  // 8: objcache.rpc.v1.Request.link:type_name -> objcache.rpc.v1.LinkRequest
+	22,  // 9: objcache.rpc.v1.Request.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	24,  // 10: objcache.rpc.v1.Request.open:type_name -> objcache.rpc.v1.OpenRequest
+	26,  // 11: objcache.rpc.v1.Request.release:type_name -> objcache.rpc.v1.ReleaseRequest
+	27,  // 12: objcache.rpc.v1.Request.read:type_name -> objcache.rpc.v1.ReadRequest
+	29,  // 13: objcache.rpc.v1.Request.stage:type_name -> objcache.rpc.v1.StageRequest
+	31,  // 14: objcache.rpc.v1.Request.flush:type_name -> objcache.rpc.v1.FlushRequest
+	34,  // 15: objcache.rpc.v1.Request.append:type_name -> objcache.rpc.v1.AppendRequest
+	36,  // 16: objcache.rpc.v1.Request.refresh:type_name -> objcache.rpc.v1.RefreshRequest
+	37,  // 17: objcache.rpc.v1.Request.renew:type_name -> objcache.rpc.v1.RenewRequest
+	38,  // 18: objcache.rpc.v1.Request.inspect:type_name -> objcache.rpc.v1.InspectRequest
+	44,  // 19: objcache.rpc.v1.Request.persist:type_name -> objcache.rpc.v1.PersistRequest
+	46,  // 20: objcache.rpc.v1.Request.upload_part:type_name -> objcache.rpc.v1.UploadPartRequest
+	48,  // 21: objcache.rpc.v1.Request.warm:type_name -> objcache.rpc.v1.WarmRequest
+	40,  // 22: objcache.rpc.v1.Request.path:type_name -> objcache.rpc.v1.PathRequest
+	25,  // 23: objcache.rpc.v1.Request.hurry:type_name -> objcache.rpc.v1.HurryRequest
+	42,  // 24: objcache.rpc.v1.Request.standing:type_name -> objcache.rpc.v1.StandingRequest
+	84,  // 25: objcache.rpc.v1.Request.lock:type_name -> objcache.rpc.v1.LockRequest
+	86,  // 26: objcache.rpc.v1.Request.session:type_name -> objcache.rpc.v1.SessionRequest
+	88,  // 27: objcache.rpc.v1.Request.end_session:type_name -> objcache.rpc.v1.EndSessionRequest
+	9,   // 28: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
+	11,  // 29: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
+	15,  // 30: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
+	23,  // 31: objcache.rpc.v1.Reply.xattr:type_name -> objcache.rpc.v1.XattrReply
+	28,  // 32: objcache.rpc.v1.Reply.read:type_name -> objcache.rpc.v1.ReadReply
+	30,  // 33: objcache.rpc.v1.Reply.stage:type_name -> objcache.rpc.v1.StageReply
+	35,  // 34: objcache.rpc.v1.Reply.append:type_name -> objcache.rpc.v1.AppendReply
+	8,   // 35: objcache.rpc.v1.Reply.empty:type_name -> objcache.rpc.v1.Empty
+	39,  // 36: objcache.rpc.v1.Reply.inspect:type_name -> objcache.rpc.v1.InspectReply
+	45,  // 37: objcache.rpc.v1.Reply.persist:type_name -> objcache.rpc.v1.PersistReply
+	47,  // 38: objcache.rpc.v1.Reply.upload_part:type_name -> objcache.rpc.v1.UploadPartReply
+	41,  // 39: objcache.rpc.v1.Reply.path:type_name -> objcache.rpc.v1.PathReply
+	43,  // 40: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
+	85,  // 41: objcache.rpc.v1.Reply.lock:type_name -> objcache.rpc.v1.LockReply
+	87,  // 42: objcache.rpc.v1.Reply.session:type_name -> objcache.rpc.v1.SessionReply
+	10,  // 43: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
+	10,  // 44: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
+	14,  // 45: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
+	0,   // 46: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
+	96,  // 47: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	32,  // 48: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
+	33,  // 49: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
+	10,  // 50: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
+	97,  // 51: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	1,   // 52: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
+	51,  // 53: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
+	58,  // 54: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
+	9,   // 55: objcache.rpc.v1.PrepareReply.failure:type_name -> objcache.rpc.v1.Failure
+	59,  // 56: objcache.rpc.v1.PrepareReply.results:type_name -> objcache.rpc.v1.StepResult
+	9,   // 57: objcache.rpc.v1.DecideReply.failure:type_name -> objcache.rpc.v1.Failure
+	2,   // 58: objcache.rpc.v1.QueryReply.outcome:type_name -> objcache.rpc.v1.QueryReply.Outcome
+	60,  // 59: objcache.rpc.v1.Step.add_entry:type_name -> objcache.rpc.v1.AddEntry
+	62,  // 60: objcache.rpc.v1.Step.remove_entry:type_name -> objcache.rpc.v1.RemoveEntry
+	63,  // 61: objcache.rpc.v1.Step.put_inode:type_name -> objcache.rpc.v1.PutInode
+	64,  // 62: objcache.rpc.v1.Step.relink:type_name -> objcache.rpc.v1.Relink
+	65,  // 63: objcache.rpc.v1.Step.kill_dir:type_name -> objcache.rpc.v1.KillDir
+	66,  // 64: objcache.rpc.v1.Step.set_inode:type_name -> objcache.rpc.v1.SetInode
+	67,  // 65: objcache.rpc.v1.Step.flush_inode:type_name -> objcache.rpc.v1.FlushInode
+	68,  // 66: objcache.rpc.v1.Step.commit_chunk:type_name -> objcache.rpc.v1.CommitChunk
+	69,  // 67: objcache.rpc.v1.Step.cut_chunks:type_name -> objcache.rpc.v1.CutChunks
+	70,  // 68: objcache.rpc.v1.Step.begin_persist:type_name -> objcache.rpc.v1.BeginPersist
+	71,  // 69: objcache.rpc.v1.Step.pin_chunk:type_name -> objcache.rpc.v1.PinChunk
+	72,  // 70: objcache.rpc.v1.Step.end_persist:type_name -> objcache.rpc.v1.EndPersist
+	74,  // 71: objcache.rpc.v1.Step.unpin_chunk:type_name -> objcache.rpc.v1.UnpinChunk
+	75,  // 72: objcache.rpc.v1.Step.settle_entry:type_name -> objcache.rpc.v1.SettleEntry
+	76,  // 73: objcache.rpc.v1.Step.claim_entry:type_name -> objcache.rpc.v1.ClaimEntry
+	77,  // 74: objcache.rpc.v1.Step.merge_page:type_name -> objcache.rpc.v1.MergePage
+	79,  // 75: objcache.rpc.v1.Step.refresh_base:type_name -> objcache.rpc.v1.RefreshBase
+	80,  // 76: objcache.rpc.v1.Step.forget:type_name -> objcache.rpc.v1.Forget
+	82,  // 77: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
+	81,  // 78: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
+	89,  // 79: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
+	61,  // 80: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 81: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	17,  // 82: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 83: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 84: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 85: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 86: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 87: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 88: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 89: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 90: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 91: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 92: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 93: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 94: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	95,  // 95: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 96: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	6,   // 97: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 98: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 99: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 100: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 101: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	93,  // 102: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	90,  // 103: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	7,   // 104: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 105: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 106: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 107: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 108: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	94,  // 109: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	92,  // 110: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	104, // [104:111] is the sub-list for method output_type
+	97,  // [97:104] is the sub-list for method input_type
+	97,  // [97:97] is the sub-list for extension type_name
+	97,  // [97:97] is the sub-list for extension extendee
+	0,   // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -7944,6 +8715,9 @@ func file_api_rpc_objcache_proto_init() {
 		(*Request_Path)(nil),
 		(*Request_Hurry)(nil),
 		(*Request_Standing)(nil),
+		(*Request_Lock)(nil),
+		(*Request_Session)(nil),
+		(*Request_EndSession)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[2].OneofWrappers = []any{
 		(*Reply_Attr)(nil),
@@ -7958,6 +8732,8 @@ func file_api_rpc_objcache_proto_init() {
 		(*Reply_UploadPart)(nil),
 		(*Reply_Path)(nil),
 		(*Reply_Standing)(nil),
+		(*Reply_Lock)(nil),
+		(*Reply_Session)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[12].OneofWrappers = []any{}
 	file_api_rpc_objcache_proto_msgTypes[53].OneofWrappers = []any{
@@ -7981,14 +8757,15 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_Forget)(nil),
 		(*Step_CheckParent)(nil),
 		(*Step_VanishDir)(nil),
+		(*Step_SetLock)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   86,
+			NumEnums:      5,
+			NumMessages:   93,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -69,6 +69,7 @@ func (f *upFlags) register(cmd *cobra.Command) {
 	fs.Var(&f.cacheBytes, "cache-bytes", "size of each mount's cache")
 	fs.StringVar(&f.set.Upload, "upload", f.set.Upload, "when files reach S3: background, onFsync or onClose")
 	fs.DurationVar(&f.set.FlushInterval, "flush-interval", f.set.FlushInterval, "how late a changed file reaches S3 with --upload background")
+	fs.DurationVar(&f.set.SessionLease, "session-lease", f.set.SessionLease, "after how long a mount that is not heard of loses its locks (0: 30 s)")
 	fs.BoolVar(&f.set.Pprof, "pprof", f.set.Pprof, "let servers (on their metrics addresses) and mounts (on their sockets) serve the Go profiler")
 	fs.Var(&f.capacity, "capacity", "disk space of each server (0: its share of 60 % of what is free, at most 20 GiB)")
 	cmd.MarkFlagsMutuallyExclusive("s3", "buckets")
@@ -87,6 +88,7 @@ func (f *upFlags) request(cmd *cobra.Command, set dev.Settings) (dev.UpRequest, 
 		"cache-bytes":    func() { set.CacheBytes = int64(f.cacheBytes) },
 		"upload":         func() { set.Upload = f.set.Upload },
 		"flush-interval": func() { set.FlushInterval = f.set.FlushInterval },
+		"session-lease":  func() { set.SessionLease = f.set.SessionLease },
 		"pprof":          func() { set.Pprof = f.set.Pprof },
 		"capacity":       func() { set.CapacityBytes = int64(f.capacity) },
 	} {

@@ -134,7 +134,7 @@ func (f *mountFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 		return err
 	}
 	debug.SetMemoryLimit(f.cfg.MemoryBytes / 4 * 3) // buffers that are free again are collected before more are made; the rest is for what is not heap
-	backend, err := f.open(ctx, client.Config{Servers: f.servers, Timeout: f.timeout, Logger: logger, TLS: conf})
+	backend, err := f.open(ctx, client.Config{Servers: f.servers, Timeout: f.timeout, Logger: logger, TLS: conf, Node: f.cfg.Node})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/fuse/mounter"
 	"github.com/objcache/objcache/server"
 )
@@ -91,6 +92,7 @@ func handlers(live *mounter.Live, profiles bool) http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(live.Status()) // the reader has gone away
 	})
+	failpoint.Handle(mux)
 	if profiles {
 		server.HandleProfiles(mux)
 	}

@@ -33,6 +33,9 @@ type serverStatus struct {
 	DirtyFiles        uint64         `json:"dirtyFiles"`
 	OutstandingWrites uint64         `json:"outstandingWrites"`
 	OutstandingBytes  uint64         `json:"outstandingBytes"`
+	Sessions          uint64         `json:"sessions"`
+	FileLocks         uint64         `json:"fileLocks"`
+	LockWaiters       uint64         `json:"lockWaiters"`
 	Uploads           uint64         `json:"uploads"`
 	Buckets           []bucketStatus `json:"buckets"`
 	Problems          []problem      `json:"problems"`
@@ -117,6 +120,7 @@ func askServer(ctx context.Context, addr string, creds credentials.TransportCred
 		ViewVersion: objcache.ViewVersion{Epoch: r.GetViewEpoch(), Version: r.GetViewVersion()}.String(),
 		Inodes:      r.GetInodes(), Chunks: r.GetChunks(), CapacityBytes: r.GetCapacityBytes(), CachedBytes: r.GetCachedBytes(),
 		DirtyBytes: r.GetDirtyBytes(), DirtyFiles: r.GetDirtyFiles(), OutstandingWrites: r.GetOutstandingWrites(),
+		Sessions: r.GetSessions(), FileLocks: r.GetFileLocks(), LockWaiters: r.GetLockWaiters(),
 		OutstandingBytes: r.GetOutstandingBytes(), Uploads: r.GetUploads(), Buckets: []bucketStatus{}, Problems: []problem{},
 	}
 	for _, b := range r.GetBuckets() {

@@ -26,6 +26,17 @@ type Leftover struct {
 	Name   string
 }
 
+// Leftover describes what is pending in a file in use, as the next process would find it.
+func (f *File) Leftover(p Pending) Leftover {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := p.Dirty.Clone()
+	for _, r := range p.Staged {
+		all = all.Add(r)
+	}
+	return Leftover{File: f, Base: f.mu.version, Ranges: all, Size: p.Size, Mtime: p.Mtime, Dir: f.mu.dir, Name: f.mu.name}
+}
+
 // recover finds leftovers and removes every other file. It fails, and removes nothing, if something that may hold leftovers cannot be read.
 func (s *Store) recover() ([]Leftover, error) {
 	dir := filepath.Join(s.cfg.Dir, "files")

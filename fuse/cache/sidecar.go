@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // A sidecar says which bytes of a cache file no flush has committed yet. It is mapped shared, so what is in it outlives the
@@ -184,6 +185,7 @@ func (s *sidecar) replaced(want Ranges) (*sidecar, error) {
 	for _, r := range want {
 		n.add(r)
 	}
+	failpoint.Hit(failpoint.SidecarReplaced)
 	if err := os.Rename(tmp, file); err != nil {
 		n.unmap()
 		return nil, err

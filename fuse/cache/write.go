@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 func isErrno(err error, e unix.Errno) bool { return errors.Is(err, e) }
@@ -17,7 +18,9 @@ func isErrno(err error, e unix.Errno) bool { return errors.Is(err, e) }
 func (f *File) Write(p []byte, off int64, mtime time.Time) error {
 	f.io.Lock()
 	defer f.io.Unlock()
+	failpoint.Hit(failpoint.CacheWriteBefore)
 	n, err := f.disk.write(p, off)
+	failpoint.Hit(failpoint.CacheWriteAfter)
 	if err != nil {
 		err = diskError(err, "write %s", f.path)
 	}
@@ -64,6 +67,7 @@ func (f *File) recordLocked(r objcache.Range) error {
 	s.put(atSize, uint64(f.mu.size))
 	s.put(atMtime, uint64(f.mu.mtime.UnixNano()))
 	if s.add(r) {
+		failpoint.Hit(failpoint.CacheNoted)
 		return nil
 	}
 	return f.replaceSidecarLocked(f.uncommittedLocked())

@@ -22,7 +22,9 @@ func (b *Backend) Open(ctx context.Context, ino objcache.Ino) (objcache.Attr, er
 	}
 	i.opens++
 	b.opens[ino]++
-	return i.attr, nil
+	a := i.attr
+	a.Locked = b.c.locks.any(ino)
+	return a, nil
 }
 
 // Release undoes one Open. It panics when there was none.
@@ -50,10 +52,11 @@ func (b *Backend) Opens() int {
 	return n
 }
 
-// Expire ends this mount's session, as its lease does after a crash: its opens and staged bytes are gone.
+// Expire ends this mount's session, as its lease does after a crash: its locks, opens and staged bytes are gone.
 func (b *Backend) Expire() {
 	b.c.mu.Lock()
 	defer b.c.mu.Unlock()
+	b.dropLocksLocked()
 	clear(b.staged)
 	for ino, n := range b.opens {
 		if i := b.c.inodes[ino]; i != nil {
@@ -142,6 +145,12 @@ func (b *Backend) flush(ctx context.Context, f fuse.Flush) (objcache.Attr, error
 	i, err := b.c.get(f.Ino)
 	if err != nil {
 		return objcache.Attr{}, err
+	}
+	if f.Session != 0 && f.Session != b.session {
+		return objcache.Attr{}, objcache.Errorf(objcache.Fenced, "session %d", f.Session)
+	}
+	if f.IfVersion != 0 && f.IfVersion != i.attr.Version {
+		return objcache.Attr{}, objcache.Errorf(objcache.Precondition, "inode %d is at %d, not %d", f.Ino, i.attr.Version, f.IfVersion)
 	}
 	if f.Size > i.attr.Size {
 		i.resize(b.c.Discard, f.Size)

@@ -17,6 +17,9 @@ type Cluster struct {
 	mu     sync.Mutex
 	inodes map[objcache.Ino]*inode
 	last   objcache.Ino
+	locks  fileLocks
+
+	sessions uint64
 
 	// Discard makes the cluster forget bytes (reads give zeros), for benchmarks. Set it before the first use.
 	Discard       bool
@@ -58,7 +61,7 @@ type entry struct {
 
 // New returns a cluster with an empty root that everybody may write.
 func New() *Cluster {
-	c := &Cluster{inodes: make(map[objcache.Ino]*inode), last: objcache.FirstFreeIno, calls: make(map[string]int)}
+	c := &Cluster{locks: newFileLocks(), inodes: make(map[objcache.Ino]*inode), last: objcache.FirstFreeIno, calls: make(map[string]int)}
 	now := time.Now()
 	c.inodes[objcache.RootIno] = &inode{names: make(map[string]*entry), attr: objcache.Attr{
 		Ino: objcache.RootIno, Mode: objcache.ModeDir | 0o777, Nlink: 2, Atime: now, Mtime: now, Ctime: now, Version: 1}}
@@ -67,7 +70,10 @@ func New() *Cluster {
 
 // Backend returns the cluster as one mount sees it.
 func (c *Cluster) Backend() *Backend {
-	return &Backend{c: c, staged: make(map[objcache.Ino][]stagedBytes), opens: make(map[objcache.Ino]int)}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sessions++
+	return &Backend{c: c, id: c.sessions, session: 1, staged: make(map[objcache.Ino][]stagedBytes), opens: make(map[objcache.Ino]int)}
 }
 
 // Calls returns how often a method was called, over all mounts.
@@ -107,9 +113,12 @@ func (c *Cluster) Content(names ...string) ([]byte, bool) {
 
 // Backend is one mount's connection.
 type Backend struct {
-	c      *Cluster
-	staged map[objcache.Ino][]stagedBytes // guarded by the cluster's lock, like opens
-	opens  map[objcache.Ino]int
+	c       *Cluster
+	id      uint64 // of the present session, guarded by the cluster's lock like what follows
+	session uint64 // 1, 2, ...
+	lost    func()
+	staged  map[objcache.Ino][]stagedBytes // guarded by the cluster's lock, like opens
+	opens   map[objcache.Ino]int
 }
 
 var _ fuse.Backend = (*Backend)(nil)

@@ -291,3 +291,27 @@ func TestInterrupt_ReadThatWaitsForTheClusterCanBeKilled(t *testing.T) {
 		t.Error("read differs once the cluster is back")
 	}
 }
+
+// TestOpen_NeverGetsAFileWithoutANameByItsName: sqlite made its journal in another mount's journal, which was removed and still open there.
+func TestOpen_NeverGetsAFileWithoutANameByItsName(t *testing.T) {
+	c := fusetest.New()
+	m1, m2 := mountOn(t, c), mountOn(t, c)
+	theirs, err := os.Create(m1.path("journal"))
+	must(t, err)
+	_, err = os.Stat(m2.path("journal")) // this kernel trusts the name for a second
+	must(t, err)
+	must(t, os.Remove(m1.path("journal")))
+	mine, err := os.OpenFile(m2.path("journal"), os.O_RDWR|os.O_CREATE, 0o644)
+	must(t, err)
+	_, err = mine.WriteString("mine")
+	must(t, err)
+	must(t, mine.Sync())
+	if got, ok := c.Content("journal"); !ok || string(got) != "mine" {
+		t.Errorf("the name has %q, %v", got, ok)
+	}
+	again, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", theirs.Fd())) // by no name at all
+	must(t, err)
+	must(t, again.Close())
+	must(t, mine.Close())
+	must(t, theirs.Close())
+}

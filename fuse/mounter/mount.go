@@ -113,6 +113,7 @@ func (m *Live) options() *gofuse.MountOptions {
 			m.log.Error("a request met a broken invariant and is answered EIO", "panic", v, "stack", string(debug.Stack()))
 			return gofuse.EIO
 		},
+		EnableLocks: true,
 		// Pages are dropped when this mount says so: close-to-open decides, not mtimes.
 		DisabledCapabilities: gofuse.CAP_AUTO_INVAL_DATA,
 		ExtraCapabilities:    gofuse.CAP_HANDLE_KILLPRIV_V2 | gofuse.CAP_DIRECT_IO_ALLOW_MMAP | gofuse.CAP_ASYNC_DIO,

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // Piece is the part [Off, Off+Len) of the chunk that shows from a place.
@@ -22,10 +23,12 @@ func (s *Store) Adopt(key objcache.ChunkKey, tag string, pieces []Piece, size in
 	if size < 0 || size > objcache.ChunkSize || len(tag) > maxTag {
 		return objcache.Errorf(objcache.Invalid, "adopting %d bytes of chunk %v", size, key)
 	}
-	if s.adoptWhole(key, tag, pieces, size) {
-		return nil
+	failpoint.Hit(failpoint.ChunkAdoptBefore)
+	if !s.adoptWhole(key, tag, pieces, size) {
+		return s.adoptCopy(key, tag, pieces, size)
 	}
-	return s.adoptCopy(key, tag, pieces, size)
+	failpoint.Hit(failpoint.ChunkAdoptAfter)
+	return nil
 }
 
 // adoptWhole turns the dirty file into the clean one.

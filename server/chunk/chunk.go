@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // Options says how to open a store. Budget is required.
@@ -105,6 +106,7 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err := s.load(); err != nil {
 		return nil, errors.Join(err, s.handles.close())
 	}
+	failpoint.Hit(failpoint.ChunkLoaded)
 	var ctx context.Context
 	ctx, s.background = context.WithCancel(context.Background())
 	s.sync.init()

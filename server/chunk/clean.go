@@ -6,6 +6,7 @@ import (
 	"io/fs"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // maxTag is the longest tag in bytes: it must fit into the trailer.
@@ -262,7 +263,9 @@ func (s *Store) fillRun(f *file, off int64, p []byte) error {
 	}
 	h, err := s.open(f, s.direct && len(p) >= directMin)
 	if h != nil {
+		failpoint.Hit(failpoint.ChunkFillBefore)
 		err = writeTo(h, p, off)
+		failpoint.Hit(failpoint.ChunkFillAfter)
 		s.handles.release(h)
 	}
 	if h == nil || err != nil || !s.endFill(f, off, p, true) {

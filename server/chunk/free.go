@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // freed is a free that waits for its metadata.
@@ -137,10 +138,12 @@ func (s *Store) recycle(f *file) bool {
 	}
 	fresh := &file{id: id, kind: segmentKind, size: f.size, live: map[int64]int64{}}
 	from := f.name(s.dir)
+	failpoint.Hit(failpoint.ChunkRecycleBefore)
 	if err := s.fs.Rename(from, fresh.name(s.dir)); err != nil {
 		s.log.Warn("a segment could not be recycled", "file", from, "err", err)
 		return false
 	}
+	failpoint.Hit(failpoint.ChunkRecycleAfter)
 	s.handles.forget(from)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,9 +157,11 @@ func (s *Store) recycle(f *file) bool {
 func (s *Store) remove(f *file) {
 	name := f.name(s.dir)
 	s.handles.forget(name)
+	failpoint.Hit(failpoint.ChunkUnlinkBefore)
 	if err := s.fs.Remove(name); err != nil {
 		s.log.Warn("a local file could not be removed", "file", name, "err", err)
 	}
+	failpoint.Hit(failpoint.ChunkUnlinkAfter)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.files, f.id)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // File numbers are never used again, also after a crash, so that a stale Place can never name another file's bytes. They are reserved in
@@ -49,6 +50,7 @@ func (s *Store) reserveIDs(next uint64) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
+		failpoint.Hit(failpoint.ChunkNumbersBefore)
 		err = s.fs.Rename(path+".tmp", path)
 	}
 	if err == nil {
@@ -57,6 +59,7 @@ func (s *Store) reserveIDs(next uint64) error {
 	if err != nil {
 		return diskError(err, "write", path)
 	}
+	failpoint.Hit(failpoint.ChunkNumbersAfter)
 	return nil
 }
 

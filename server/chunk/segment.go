@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // reserveAppend takes the next n bytes of the second-level log, in whole pages.
@@ -57,6 +58,7 @@ func (s *Store) nextSegment(ctx context.Context, n int64) error {
 		s.activateLocked(f)
 		s.mu.Unlock()
 		s.sync.addName() // a spare got its name when it was recycled
+		failpoint.Hit(failpoint.ChunkSpareTaken)
 		return nil
 	}
 	s.mu.Unlock()
@@ -103,6 +105,7 @@ func (s *Store) makeSegment(ctx context.Context, size int64) (*file, error) {
 		_ = s.fs.Remove(name) // what cannot be removed now is removed at the next start
 		return nil, diskError(err, "allocate", name)
 	}
+	failpoint.Hit(failpoint.ChunkSegmentMade)
 	s.sync.addName()
 	return f, nil
 }

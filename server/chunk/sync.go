@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -127,9 +128,11 @@ func (s *Store) syncRound(files []*file, names bool) error {
 	}
 	err := g.Wait()
 	if err == nil && names {
+		failpoint.Hit(failpoint.ChunkNamesBefore)
 		if err = s.fs.SyncDir(s.dir); err != nil {
 			err = objcache.Errorf(objcache.IO, "sync %s: %w", s.dir, err)
 		}
+		failpoint.Hit(failpoint.ChunkNamesAfter)
 	}
 	if err != nil {
 		s.fatal.CompareAndSwap(nil, &err)
@@ -145,7 +148,9 @@ func (s *Store) syncFile(f *file) error {
 	}
 	if err == nil {
 		s.sync.done.Add(1)
+		failpoint.Hit(failpoint.ChunkSyncBefore)
 		err = h.Sync()
+		failpoint.Hit(failpoint.ChunkSyncAfter)
 		s.handles.release(h)
 	}
 	if err != nil {

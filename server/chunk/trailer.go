@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // The trailer of a clean file, one page behind the chunk's bytes, little endian:
@@ -90,7 +91,9 @@ func (s *Store) saveTrailer(f *file) {
 	s.mu.Unlock()
 	h, err := s.open(f, false)
 	if h != nil {
+		failpoint.Hit(failpoint.ChunkTrailerBefore)
 		_, err = h.WriteAt(page, objcache.ChunkSize)
+		failpoint.Hit(failpoint.ChunkTrailerAfter)
 		s.handles.release(h)
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // Write stores dirty bytes p at offset off of a chunk and says where; p stays the caller's. They are on disk only after a Sync that began after Write
@@ -130,9 +131,15 @@ func (s *Store) put(f *file, at int64, p []byte) error {
 			return diskError(err, "allocate", name)
 		}
 	}
+	before, after := failpoint.ChunkSegmentBefore, failpoint.ChunkSegmentAfter
+	if f.kind == chunkKind {
+		before, after = failpoint.ChunkInPlaceBefore, failpoint.ChunkInPlaceAfter
+	}
+	failpoint.Hit(before)
 	if err := writeTo(h, p, at); err != nil {
 		return diskError(err, "write", name)
 	}
+	failpoint.Hit(after)
 	return nil
 }
 

@@ -173,14 +173,18 @@ func (c *Client) readChunk(ctx context.Context, k objcache.ChunkKey, version uin
 
 // Stage sends bytes to the owners of their chunks ahead of a flush.
 func (c *Client) Stage(ctx context.Context, ino objcache.Ino, r objcache.Range, src io.ReaderAt) error {
+	s, err := c.life.current(ctx)
+	if err != nil {
+		return err
+	}
 	f := c.files.get(ino)
 	defer c.files.put(ino, f)
 	f.RLock()
 	defer f.RUnlock()
-	return c.stage(ctx, ino, f, []objcache.Range{r}, src)
+	return c.stage(ctx, s, ino, f, []objcache.Range{r}, src)
 }
 
-func (c *Client) stage(ctx context.Context, ino objcache.Ino, f *file, ranges []objcache.Range, src io.ReaderAt) error {
+func (c *Client) stage(ctx context.Context, as *session, ino objcache.Ino, f *file, ranges []objcache.Range, src io.ReaderAt) error {
 	s, err := c.known(ctx, ino)
 	if err != nil {
 		return err
@@ -200,7 +204,7 @@ func (c *Client) stage(ctx context.Context, ino objcache.Ino, f *file, ranges []
 			end := min(r.End(), at-at%stagePiece+stagePiece)
 			piece := objcache.Range{Off: at, Len: end - at}
 			seq := f.next(c.round, k.Index)
-			g.Go(func() error { return c.stagePiece(ctx, k, gen, seq, piece, src) })
+			g.Go(func() error { return c.stagePiece(ctx, as, k, gen, seq, piece, src) })
 			at = end
 		}
 	}
@@ -225,38 +229,42 @@ func (f *file) next(round func() uint64, chunk uint32) uint64 {
 
 var pieces = sync.Pool{New: func() any { b := make([]byte, stagePiece); return &b }}
 
-func (c *Client) stagePiece(ctx context.Context, k objcache.ChunkKey, gen, seq uint64, r objcache.Range, src io.ReaderAt) error {
+func (c *Client) stagePiece(ctx context.Context, as *session, k objcache.ChunkKey, gen, seq uint64, r objcache.Range, src io.ReaderAt) error {
 	buf := pieces.Get().(*[]byte)
 	p := (*buf)[:r.Len]
 	if _, err := src.ReadAt(p, r.Off); err != nil && !errors.Is(err, io.EOF) {
 		return objcache.Errorf(objcache.IO, "read bytes to stage: %w", err)
 	}
-	_, err := c.read(ctx, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Stage{Stage: &rpc.StageRequest{
+	bounded, cancel := c.bound(ctx)
+	defer cancel()
+	_, err := c.readAs(bounded, as, ring.HashChunk(k), &rpc.Request{Op: &rpc.Request_Stage{Stage: &rpc.StageRequest{
 		Ino: uint64(k.Ino), Chunk: k.Index, Generation: gen, Seq: seq, Off: r.Off - k.Offset(), Data: p,
-	}}})
+	}}}, nil)
 	if err == nil { // after an error the transport may still be sending the bytes (rpc.Codec)
 		pieces.Put(buf)
 	}
 	return err
 }
 
-// Flush commits bytes, size and time in one transaction.
+// Flush commits bytes, size and time in one transaction, all of it under one session.
 func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, error) {
+	s, err := c.flushSession(ctx, fl)
+	if err != nil {
+		return objcache.Attr{}, err
+	}
 	f := c.files.get(fl.Ino)
 	defer c.files.put(fl.Ino, f)
 	f.Lock()
 	defer f.Unlock()
 	dirty, again := fl.Dirty, false
 	for {
-		r, err := c.prepareFlush(ctx, f, fl, dirty, again)
-		if err != nil {
-			return objcache.Attr{}, err
-		}
 		var a objcache.Attr
-		for _, part := range split(r) {
-			if a, err = c.attrReply(c.mutate(ctx, hashOf(fl.Ino), &rpc.Request{Op: &rpc.Request_Flush{Flush: part}})); err != nil {
-				break
-			}
+		r, err := c.prepareFlush(ctx, s, f, fl, dirty, again)
+		if err == nil {
+			a, err = c.flushParts(ctx, s, r)
+		}
+		if errors.Is(err, objcache.Fenced) {
+			return a, errors.Join(err, c.next(ctx, s))
 		}
 		if !errors.Is(err, objcache.StageLost) {
 			if err == nil {
@@ -271,6 +279,43 @@ func (c *Client) Flush(ctx context.Context, fl objcache.Flush) (objcache.Attr, e
 		}
 		dirty, again = append(append([]objcache.Range{}, fl.Staged...), fl.Dirty...), true
 	}
+}
+
+// flushSession is the session under which the bytes were written, if it still lives.
+func (c *Client) flushSession(ctx context.Context, fl objcache.Flush) (*session, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	s, err := c.life.current(ctx)
+	if err == nil && fl.Session != 0 && fl.Session != s.number {
+		err = objcache.Errorf(objcache.Fenced, "bytes of session %d of inode %d", fl.Session, fl.Ino)
+	}
+	return s, err
+}
+
+// flushParts sends a flush, in several transactions if it is too large for one.
+func (c *Client) flushParts(ctx context.Context, s *session, r *rpc.FlushRequest) (a objcache.Attr, err error) {
+	for i, part := range split(r) {
+		if i > 0 && part.GetIfVersion() != 0 {
+			part.IfVersion = a.Version
+		}
+		if a, err = c.flushPart(ctx, s, part); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// next waits for the session behind one that has ended.
+func (c *Client) next(ctx context.Context, s *session) error {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	return c.life.after(ctx, s)
+}
+
+func (c *Client) flushPart(ctx context.Context, s *session, part *rpc.FlushRequest) (objcache.Attr, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	return c.attrReply(c.mutateAs(ctx, s, hashOf(objcache.Ino(part.GetIno())), &rpc.Request{Op: &rpc.Request_Flush{Flush: part}}))
 }
 
 // maxPieces is how many staged writes one transaction commits: their extents must fit one log entry (4 MiB), at up to 1 KiB each.
@@ -308,12 +353,12 @@ func (f *file) flushed() {
 
 // prepareFlush stages what is not staged yet, unless it is little and nothing was ever staged: what owners still hold of an earlier attempt they free
 // when they hear of a later one for the same chunk.
-func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, dirty []objcache.Range, again bool) (*rpc.FlushRequest, error) {
+func (c *Client) prepareFlush(ctx context.Context, as *session, f *file, fl objcache.Flush, dirty []objcache.Range, again bool) (*rpc.FlushRequest, error) {
 	s, err := c.known(ctx, fl.Ino)
 	if err != nil {
 		return nil, err
 	}
-	r := &rpc.FlushRequest{Ino: uint64(fl.Ino), Generation: s.generation, Size: fl.Size, Mtime: fl.Mtime.UnixNano(), Now: now()}
+	r := &rpc.FlushRequest{Ino: uint64(fl.Ino), Generation: s.generation, Size: fl.Size, Mtime: fl.Mtime.UnixNano(), Now: now(), IfVersion: fl.IfVersion}
 	if !fl.Ctime.IsZero() {
 		r.Now = fl.Ctime.UnixNano()
 	}
@@ -330,7 +375,7 @@ func (c *Client) prepareFlush(ctx context.Context, f *file, fl objcache.Flush, d
 		}
 		return r, nil
 	}
-	if err := c.stage(ctx, fl.Ino, f, dirty, fl.Src); err != nil {
+	if err := c.stage(ctx, as, fl.Ino, f, dirty, fl.Src); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()

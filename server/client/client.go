@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
@@ -21,18 +20,18 @@ import (
 type Config struct {
 	Servers []string      // addresses of some servers; the view names the rest
 	Timeout time.Duration // after which an operation that finds no server fails with EIO; 0: never
+	Node    string        // told to operators
 	Logger  *slog.Logger
 	TLS     *tls.Config
 	// Dial replaces TCP; nil: TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Client is one session with a cluster: the cluster as one mount sees it. Safe for concurrent use.
+// Client is the cluster as one mount sees it: one session, or several one after the other. Safe for concurrent use.
 type Client struct {
 	cfg    Config
-	id     objcache.ClientID
+	life   life
 	router *Router
-	seqs   sequence
 	files  files
 	stop   context.CancelFunc
 	work   *errgroup.Group
@@ -43,25 +42,26 @@ type Client struct {
 	}
 }
 
-// renewEvery is how often a session tells servers that it lives and what it has open (its lease is 30 s).
-const renewEvery = 10 * time.Second
-
-// Open begins a session. It returns when one server has told the view.
+// Open begins a session. It returns when one server has told the view and the session's owner has its row.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if len(cfg.Servers) == 0 {
 		return nil, objcache.Errorf(objcache.Invalid, "no server addresses")
 	}
 	life, stop := context.WithCancel(context.Background())
-	c := &Client{cfg: cfg, id: objcache.ClientID(rand.Uint64() | 1), stop: stop}
+	c := &Client{cfg: cfg, stop: stop}
 	c.router = &Router{View: c.View, Refresh: c.refresh, TLS: cfg.TLS, Dialer: cfg.Dial}
-	c.seqs.init()
+	c.life.init()
 	c.files.init()
-	if err := c.learn(ctx); err != nil {
+	err := c.learn(ctx)
+	if err == nil {
+		err = c.begin(ctx)
+	}
+	if err != nil {
 		stop()
 		return nil, errors.Join(err, c.router.Close())
 	}
 	c.work, life = errgroup.WithContext(life)
-	c.work.Go(func() error { return c.renew(life) })
+	c.work.Go(func() error { return c.keep(life) })
 	c.work.Go(func() error { return c.releaseLoop(life) })
 	return c, nil
 }
@@ -73,6 +73,7 @@ func (c *Client) Close() error {
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
+	c.end()
 	return errors.Join(err, c.router.Close())
 }
 
@@ -157,7 +158,11 @@ func (c *Client) read(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Re
 func (c *Client) readInto(ctx context.Context, hash uint64, r *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	r.Header = &rpc.Header{Client: uint64(c.id), Start: time.Now().UnixNano()}
+	return c.inSession(ctx, func(s *session) (*rpc.Reply, error) { return c.readAs(ctx, s, hash, r, dst) })
+}
+
+func (c *Client) readAs(ctx context.Context, s *session, hash uint64, r *rpc.Request, dst []byte) (*rpc.Reply, error) {
+	r.Header = &rpc.Header{Client: uint64(s.id), Start: time.Now().UnixNano()}
 	return c.router.CallInto(ctx, hash, r, dst)
 }
 
@@ -165,15 +170,23 @@ func (c *Client) readInto(ctx context.Context, hash uint64, r *rpc.Request, dst 
 func (c *Client) mutate(ctx context.Context, hash uint64, r *rpc.Request) (*rpc.Reply, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	seq, below := c.seqs.begin()
-	defer c.seqs.end(seq)
-	r.Header = &rpc.Header{Client: uint64(c.id), Seq: uint64(seq), AckBelow: uint64(below), Start: time.Now().UnixNano()}
+	return c.inSession(ctx, func(s *session) (*rpc.Reply, error) { return c.mutateAs(ctx, s, hash, r) })
+}
+
+func (c *Client) mutateAs(ctx context.Context, s *session, hash uint64, r *rpc.Request) (*rpc.Reply, error) {
+	seq, below, err := s.seqs.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.seqs.end(seq)
+	r.Header = &rpc.Header{Client: uint64(s.id), Seq: uint64(seq), AckBelow: uint64(below), Start: time.Now().UnixNano()}
 	return c.router.Call(ctx, hash, r)
 }
 
 // sequence numbers requests, and knows below which number every result has arrived.
 type sequence struct {
-	mu struct {
+	room chan struct{} // for requests in flight
+	mu   struct {
 		sync.Mutex
 		next  objcache.SeqNum
 		under map[objcache.SeqNum]bool
@@ -181,21 +194,32 @@ type sequence struct {
 	}
 }
 
+// inFlight is how many requests with results a session has under way at most: servers keep no more results of it than that, and what they have not
+// been told yet.
+const inFlight = 4096
+
 func (s *sequence) init() {
+	s.room = make(chan struct{}, inFlight)
 	s.mu.next, s.mu.low = 1, 1
 	s.mu.under = map[objcache.SeqNum]bool{}
 }
 
-func (s *sequence) begin() (seq, below objcache.SeqNum) {
+func (s *sequence) begin(ctx context.Context) (seq, below objcache.SeqNum, err error) {
+	select {
+	case s.room <- struct{}{}:
+	case <-ctx.Done():
+		return 0, 0, objcache.Errorf(ended(ctx), "too many requests in flight: %w", ctx.Err())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	seq = s.mu.next
 	s.mu.next++
 	s.mu.under[seq] = true
-	return seq, s.mu.low
+	return seq, s.mu.low, nil
 }
 
 func (s *sequence) end(seq objcache.SeqNum) {
+	<-s.room
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.under, seq)

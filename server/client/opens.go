@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -10,10 +9,12 @@ import (
 
 // Open registers an open and returns the attributes as of now.
 func (c *Client) Open(ctx context.Context, ino objcache.Ino) (objcache.Attr, error) {
-	a, err := c.attrReply(c.read(ctx, hashOf(ino), &rpc.Request{Op: &rpc.Request_Open{Open: &rpc.OpenRequest{Ino: uint64(ino)}}}))
+	r, err := c.read(ctx, hashOf(ino), &rpc.Request{Op: &rpc.Request_Open{Open: &rpc.OpenRequest{Ino: uint64(ino)}}})
+	a, err := c.attrReply(r, err)
 	if err != nil {
 		return a, err
 	}
+	a.Locked = r.GetAttr().GetLocked()
 	c.opened(ino)
 	return a, nil
 }
@@ -70,52 +71,45 @@ func (c *Client) releaseLoop(ctx context.Context) error {
 // tellClosed tells one group of opens of its inodes that ended, once: a group that counted them and could not say so would count them twice, and take a
 // file away that is still open. A group that restarts has forgotten them anyway.
 func (c *Client) tellClosed(ctx context.Context, to objcache.GroupID, closed map[uint64]uint32) {
-	ctx, cancel := context.WithTimeout(ctx, renewEvery)
+	c.life.mu.Lock()
+	id, within := c.life.mu.now.id, renewEvery(c.life.mu.lease)
+	c.life.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	err := c.router.Tell(ctx, to, &rpc.Request{
-		Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Closed: closed}},
+		Header: &rpc.Header{Client: uint64(id)}, Op: &rpc.Request_Release{Release: &rpc.ReleaseRequest{Closed: closed}},
 	})
 	if err != nil {
 		c.cfg.Logger.Debug("releases not delivered", "files", len(closed), "error", err)
 	}
 }
 
-// renew tells every group that the session lives, and what it has open there.
-func (c *Client) renew(ctx context.Context) error {
-	tick := time.NewTicker(renewEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+// renewOpens tells every group what the session has open there.
+func (c *Client) renewOpens(ctx context.Context) {
+	c.life.mu.Lock()
+	id, within := c.life.mu.now.id, renewEvery(c.life.mu.lease)
+	c.life.mu.Unlock()
+	v := c.View()
+	byGroup := map[objcache.GroupID]map[uint64]uint32{}
+	c.files.mu.Lock()
+	for ino, n := range c.files.mu.opens {
+		g := v.OwnerOfInode(ino)
+		if byGroup[g] == nil {
+			byGroup[g] = map[uint64]uint32{}
 		}
-		v := c.View()
-		byGroup := map[objcache.GroupID]map[uint64]uint32{}
-		for _, m := range v.Members {
-			byGroup[m.Group] = map[uint64]uint32{}
-		}
-		c.files.mu.Lock()
-		for ino, n := range c.files.mu.opens {
-			byGroup[v.OwnerOfInode(ino)][uint64(ino)] = n
-		}
-		c.files.mu.Unlock()
-		for _, m := range v.Members {
-			go c.renewAt(ctx, m.Address, byGroup[m.Group])
-		}
+		byGroup[g][uint64(ino)] = n
 	}
-}
-
-func (c *Client) renewAt(ctx context.Context, address string, opens map[uint64]uint32) {
-	ctx, cancel := context.WithTimeout(ctx, renewEvery)
-	defer cancel()
-	conn, err := c.router.Conn(address)
-	if err == nil {
-		_, err = rpc.NewFilesClient(conn).Call(ctx, &rpc.Request{
-			Header: &rpc.Header{Client: uint64(c.id)}, Op: &rpc.Request_Renew{Renew: &rpc.RenewRequest{Opens: opens}},
-		})
-	}
-	if err != nil {
-		c.cfg.Logger.Debug("session not renewed", "server", address, "error", err)
+	c.files.mu.Unlock()
+	for g, opens := range byGroup {
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, within)
+			defer cancel()
+			err := c.router.Tell(ctx, g, &rpc.Request{
+				Header: &rpc.Header{Client: uint64(id)}, Op: &rpc.Request_Renew{Renew: &rpc.RenewRequest{Opens: opens}},
+			})
+			if err != nil {
+				c.cfg.Logger.Debug("opens not repeated", "group", g, "error", err)
+			}
+		}()
 	}
 }

@@ -51,6 +51,8 @@ func TestRelease_IsCountedOnceIfItsAnswerIsLost(t *testing.T) {
 	c.cfg.Logger = slog.New(slog.DiscardHandler)
 	c.mu.view = view
 	c.files.init()
+	c.life.init()
+	c.life.renewed(&session{id: 1, number: 1}, time.Now(), 30*time.Second)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.releaseLoop(ctx) }()

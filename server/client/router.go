@@ -101,7 +101,8 @@ func (r *Router) Close() error {
 	return err
 }
 
-// Call sends a request to the owner of a place on the ring until it is answered or ctx ends. The error is the operation's own, of its kind.
+// Call sends a request to the owner of a place on the ring until it is answered or ctx ends. The error is the operation's own, of its kind. Fenced means
+// that nothing was done.
 func (r *Router) Call(ctx context.Context, hash uint64, req *rpc.Request) (*rpc.Reply, error) {
 	return r.CallInto(ctx, hash, req, nil)
 }
@@ -109,9 +110,13 @@ func (r *Router) Call(ctx context.Context, hash uint64, req *rpc.Request) (*rpc.
 // CallInto is Call for a request that reads: bytes that come over the network are put into dst if they fit.
 func (r *Router) CallInto(ctx context.Context, hash uint64, req *rpc.Request, dst []byte) (*rpc.Reply, error) {
 	pause := firstPause
-	for {
+	for unknown := false; ; {
 		reply, err := r.once(ctx, hash, req, dst)
 		k := objcache.KindOf(err)
+		if k == objcache.Fenced && unknown { // an attempt before may have been done, before the session ended
+			return nil, objcache.Errorf(objcache.IO, "outcome unknown: %w", err)
+		}
+		unknown = unknown || k == objcache.Unavailable
 		if err == nil || k != objcache.Unavailable && k != objcache.NotOwner {
 			return reply, err
 		}

@@ -18,6 +18,7 @@ const (
 	extentRange    Code = "extent-range"          // an extent shows bytes that it does not hold
 	placeLeft      Code = "place-without-extent"  // bytes take room that nothing names
 	chunkOrphaned  Code = "chunk-without-inode"   // a chunk's file is gone
+	chunkLeft      Code = "chunk-row-left"        // the same without bytes: a file that was longer once leaves such rows
 	chunkNewer     Code = "chunk-newer-than-file" // a chunk has a version that its file never had
 	chunkDirty     Code = "chunk-dirty"           // a clean file has bytes that are not in external storage; without extents the mark means nothing
 )
@@ -86,6 +87,8 @@ func (s *state) bytes() {
 			s.layout(k, c, p.GetExtents())
 		}
 		switch in := s.inodes[k.Ino]; {
+		case in == nil && len(extents(c.Chunk)) == 0:
+			s.add(chunkLeft, Warning, c.group, k.Ino, "chunk %v has a row and no file", k)
 		case in == nil:
 			s.add(chunkOrphaned, Warning, c.group, k.Ino, "chunk %v has %d extents and no file", k, len(c.GetExtents())).inChunk(k)
 		case c.GetVersion() > in.GetVersion():

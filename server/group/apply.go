@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -29,6 +30,7 @@ func (g *Group) Apply(index, term uint64, data []byte) any {
 	frees := g.collectFrees(b, en, index, refused)
 	must(g, index, g.db.Apply(b, pebble.NoSync))
 	g.applied.Store(index)
+	failpoint.Hit(failpoint.ApplyRows)
 	for _, f := range frees {
 		select {
 		case g.frees <- f:
@@ -49,6 +51,9 @@ func must(g *Group, index uint64, err error) {
 
 // fill puts the entry's effects into the batch. For a participant's decision it first fetches the promise.
 func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) error {
+	if err := g.afterEnd(en); err != nil {
+		return err
+	}
 	switch en.GetKind() {
 	case record.Entry_EFFECTS, record.Entry_PREPARE, record.Entry_STAGE:
 		if err := g.stale(en, term); err != nil {
@@ -68,6 +73,7 @@ func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) erro
 		g.applyView(b, en, index)
 	}
 	for _, r := range en.GetRows() {
+		g.sessions.applied(r)
 		if r.Value == nil {
 			must(g, index, b.Delete(r.GetKey(), nil))
 		} else {
@@ -78,6 +84,18 @@ func (g *Group) fill(b *pebble.Batch, en *record.Entry, index, term uint64) erro
 		v, err := proto.Marshal(p)
 		must(g, index, err)
 		must(g, index, b.Set(placeRow(p.GetId()), v, nil))
+	}
+	return nil
+}
+
+// afterEnd refuses what a session wants that has ended before this entry of the log: Fenced. A participant's decision is no wish any more.
+func (g *Group) afterEnd(en *record.Entry) error {
+	c := objcache.ClientID(en.GetTx().GetClient())
+	if c == 0 || en.GetKind() == record.Entry_ABORT || en.GetKind() == record.Entry_END || en.GetKind() == record.Entry_COMMIT && len(en.GetRows()) == 0 {
+		return nil
+	}
+	if g.sessions.hasEnded(c) {
+		return fenced(c)
 	}
 	return nil
 }
@@ -187,9 +205,11 @@ func recordPlace(p chunk.Place) *record.Place {
 // Flush makes the rows durable, so that the log before them may be dropped and dead bytes be used again.
 func (g *Group) Flush() error {
 	upTo := g.applied.Load()
+	failpoint.Hit(failpoint.RowsFlushBefore)
 	if err := g.db.Flush(); err != nil {
 		return fmt.Errorf("group %d: flush rows: %w", g.id, err)
 	}
+	failpoint.Hit(failpoint.RowsFlushAfter)
 	g.cfg.Bytes.Durable(upTo)
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -44,6 +45,7 @@ func (g *Group) tell(id objcache.TxID, groups []objcache.GroupID, machine *txn.C
 func (g *Group) tellOne(ctx context.Context, to objcache.GroupID, id objcache.TxID, acknowledged func()) {
 	pause := tellFirst
 	for {
+		failpoint.Hit(failpoint.CommitTelling)
 		r, err := g.cfg.Peers.Decide(ctx, to, &rpc.DecideRequest{
 			Group: uint32(to), Client: uint64(id.Client), Seq: uint64(id.Seq), TxSeq: id.TxSeq, Commit: true,
 		})
@@ -51,6 +53,7 @@ func (g *Group) tellOne(ctx context.Context, to objcache.GroupID, id objcache.Tx
 			err = r.GetFailure().Err()
 		}
 		if err == nil {
+			failpoint.Hit(failpoint.CommitTold)
 			acknowledged()
 			return
 		}
@@ -70,6 +73,7 @@ func (g *Group) end(id objcache.TxID) {
 	en := g.basis().entry(record.Entry_END, id)
 	en.Rows = []*record.Row{{Key: meta.DecisionKey(recordTx(id))}}
 	err := g.propose(en)
+	failpoint.Hit(failpoint.EndLogged)
 	if err != nil {
 		g.logger.Debug("end not logged, the next start repeats it", "tx", id, "error", err)
 	}
@@ -78,6 +82,7 @@ func (g *Group) end(id objcache.TxID) {
 func (g *Group) abortAt(ctx context.Context, to objcache.GroupID, id objcache.TxID) {
 	ctx, cancel := context.WithTimeout(ctx, tellMax)
 	defer cancel()
+	failpoint.Hit(failpoint.AbortTelling)
 	r, err := g.cfg.Peers.Decide(ctx, to, &rpc.DecideRequest{
 		Group: uint32(to), Client: uint64(id.Client), Seq: uint64(id.Seq), TxSeq: id.TxSeq,
 	})
@@ -96,6 +101,7 @@ func (g *Group) Query(ctx context.Context, r *rpc.QueryRequest) (*rpc.QueryReply
 	if r.GetIncarnation() != g.incarnation {
 		return &rpc.QueryReply{Outcome: rpc.QueryReply_UNKNOWN}, nil
 	}
+	failpoint.Hit(failpoint.QueryReceived)
 	g.mu.Lock()
 	pending := g.mu.pending[id]
 	g.mu.Unlock()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/ring"
 	"github.com/objcache/objcache/server/txn"
@@ -65,7 +66,11 @@ type Config struct {
 	Logger *slog.Logger
 	// OpenLog starts the log with the group as its state machine. Called once, by Open.
 	OpenLog func(*Group) (Log, error)
-	// Grace is for how long after a start every inode counts as open, until sessions have told what they have open. Default 30 s.
+	// Fence tells a group of the end of a session; nil: this is the only group.
+	Fence func(ctx context.Context, to objcache.GroupID, r *rpc.EndSessionRequest) error
+	// Lease is how long a session lives without being heard of. Default 30 s.
+	Lease time.Duration
+	// Grace is for how long after a start every inode counts as open, until sessions have told what they have open. Default: Lease.
 	Grace time.Duration
 }
 
@@ -85,6 +90,8 @@ type Group struct {
 	opens       opens
 	damages     damages
 	once        once
+	fileLocks   fileLocks
+	sessions    sessions
 	readers     [64]sync.RWMutex // readers of extents against their being freed, by inode
 	frees       chan freeing
 	view        objcache.ViewVersion // under which evaluations count; of apply alone
@@ -119,8 +126,11 @@ func PlaceBounds() (lower, upper []byte) { return []byte("Lp"), []byte("Lq") }
 // Open brings a group up from its rows and its log. It returns when the group leads and every transaction it had promised has its locks
 // back; in-doubt ones are settled in the background.
 func Open(ctx context.Context, cfg Config) (*Group, error) {
+	if cfg.Lease == 0 {
+		cfg.Lease = 30 * time.Second
+	}
 	if cfg.Grace == 0 {
-		cfg.Grace = 30 * time.Second
+		cfg.Grace = cfg.Lease
 	}
 	ctx2, stop := context.WithCancel(context.Background())
 	work, ctx2 := errgroup.WithContext(ctx2)
@@ -135,6 +145,8 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	g.staged.init()
 	g.opens.init()
 	g.once.init()
+	g.fileLocks.init(g.db)
+	g.sessions.init()
 	if err := g.openState(); err != nil {
 		stop()
 		return nil, errors.Join(err, g.db.Close())
@@ -149,6 +161,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if err := g.recover(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("group %d: recover: %w", cfg.ID, err), g.Close())
 	}
+	failpoint.Hit(failpoint.RecoverDone)
 	work.Go(func() error { return g.settleInDoubt(ctx2) })
 	return g, nil
 }
@@ -166,6 +179,9 @@ func (g *Group) openState() error {
 		return fmt.Errorf("read applied index: %w", err)
 	}
 	if err := g.openView(); err != nil {
+		return err
+	}
+	if err := g.sessions.restoreEnded(g.db); err != nil {
 		return err
 	}
 	v, c, err = g.db.Get(incarnationRow)

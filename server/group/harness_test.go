@@ -178,7 +178,7 @@ func (w *world) up(id objcache.GroupID) {
 		w.t.Fatal(err)
 	}
 	g, err := Open(w.t.Context(), Config{
-		ID: id, DB: db, Bytes: m.bytes, Peers: w, View: func() *ring.View { return w.view }, Logger: slog.New(slog.DiscardHandler), Grace: time.Nanosecond,
+		ID: id, DB: db, Bytes: m.bytes, Peers: w, View: func() *ring.View { return w.view }, Logger: slog.New(slog.DiscardHandler), Grace: time.Nanosecond, Fence: w.fence,
 		OpenLog: func(g *Group) (Log, error) {
 			m.log.mu.Lock()
 			defer m.log.mu.Unlock()

@@ -22,6 +22,7 @@ type once struct {
 		running map[requestID]*running
 		stored  map[objcache.ClientID]map[objcache.SeqNum]bool // results in rows
 		unknown map[requestID]bool                             // ended without a known outcome: the log must be asked
+		below   map[objcache.ClientID]objcache.SeqNum          // acknowledged, in rows: nothing below is run, again or for the first time
 	}
 }
 
@@ -40,6 +41,7 @@ func (o *once) init() {
 	o.mu.running = map[requestID]*running{}
 	o.mu.unknown = map[requestID]bool{}
 	o.mu.stored = map[objcache.ClientID]map[objcache.SeqNum]bool{}
+	o.mu.below = map[objcache.ClientID]objcache.SeqNum{}
 }
 
 // Once runs f for a request unless it has run, or is running: then its result is returned. A request that was given up by whoever sent it first is
@@ -95,7 +97,11 @@ func (o *once) leave(id requestID, r *running) {
 func (g *Group) onceOnly(ctx context.Context, id requestID, f func() (*rpc.Reply, error)) (*rpc.Reply, error) {
 	g.once.mu.Lock()
 	unknown := g.once.mu.unknown[id]
+	below := g.once.mu.below[id.client]
 	g.once.mu.Unlock()
+	if id.seq < below { // delayed on its way: its client has long gone on
+		return nil, objcache.Errorf(objcache.Invalid, "request %d: client %x has acknowledged all below %d", id.seq, uint64(id.client), below)
+	}
 	if unknown { // its entry may have been applied after all
 		if err := g.log.Read(ctx); err != nil {
 			return nil, err
@@ -142,6 +148,13 @@ func (o *once) resultRows(h *rpc.Header, reply *rpc.Reply) (rows []*record.Row, 
 	for _, seq := range acknowledged {
 		rows = append(rows, &record.Row{Key: meta.ResultKey(c, seq)})
 	}
+	if len(acknowledged) > 0 {
+		v, err := proto.Marshal(&record.Acknowledged{Below: max(h.GetAckBelow(), uint64(o.mu.below[c]))})
+		if err != nil {
+			return nil, nil, fmt.Errorf("encode acknowledgement: %w", err)
+		}
+		rows = append(rows, &record.Row{Key: meta.AcknowledgedKey(c), Value: v})
+	}
 	return rows, acknowledged, nil
 }
 
@@ -160,11 +173,68 @@ func (o *once) logged(h *rpc.Header, acknowledged []objcache.SeqNum) {
 	for _, seq := range acknowledged {
 		delete(o.mu.stored[c], seq)
 	}
+	if len(acknowledged) > 0 {
+		o.mu.below[c] = max(o.mu.below[c], objcache.SeqNum(h.GetAckBelow()))
+	}
+}
+
+// busy reports whether a request of a client is running here.
+func (o *once) busy(c objcache.ClientID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id := range o.mu.running {
+		if id.client == c {
+			return true
+		}
+	}
+	return false
+}
+
+// forget returns what removes everything kept for a client's requests; done is told when it is removed.
+func (o *once) forget(c objcache.ClientID) (rows []*record.Row, done func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var seqs []objcache.SeqNum
+	for seq := range o.mu.stored[c] {
+		seqs = append(seqs, seq)
+	}
+	slices.Sort(seqs)
+	for _, seq := range seqs {
+		rows = append(rows, &record.Row{Key: meta.ResultKey(c, seq)})
+	}
+	if o.mu.below[c] > 0 {
+		rows = append(rows, &record.Row{Key: meta.AcknowledgedKey(c)})
+	}
+	return rows, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.mu.stored, c)
+		delete(o.mu.below, c)
+		for id := range o.mu.unknown {
+			if id.client == c {
+				delete(o.mu.unknown, id)
+			}
+		}
+	}
 }
 
 // restore learns of the results in rows at a start.
 func (o *once) restore(r meta.Reader) error {
-	lo, hi := meta.ResultBounds()
+	lo, hi := meta.AcknowledgedBounds()
+	err := meta.Scan(r, lo, hi, func(k, v []byte) (bool, error) {
+		a := &record.Acknowledged{}
+		if err := proto.Unmarshal(v, a); err != nil {
+			return false, objcache.Errorf(objcache.Corrupt, "acknowledgement: %w", err)
+		}
+		if c, ok := meta.ParseAcknowledgedKey(k); ok {
+			o.mu.below[c] = objcache.SeqNum(a.GetBelow())
+		}
+		return true, nil
+	})
+	if err != nil {
+		return err
+	}
+	lo, hi = meta.ResultBounds()
 	return meta.Scan(r, lo, hi, func(k, _ []byte) (bool, error) {
 		if c, seq, ok := meta.ParseResultKey(k); ok {
 			if o.mu.stored[c] == nil {

@@ -2,7 +2,6 @@ package group
 
 import (
 	"sync"
-	"time"
 
 	"github.com/objcache/objcache"
 )
@@ -12,14 +11,12 @@ import (
 type opens struct {
 	mu struct {
 		sync.Mutex
-		byIno    map[objcache.Ino]map[objcache.ClientID]uint32
-		sessions map[objcache.ClientID]time.Time // last heard of
+		byIno map[objcache.Ino]map[objcache.ClientID]uint32
 	}
 }
 
 func (o *opens) init() {
 	o.mu.byIno = map[objcache.Ino]map[objcache.ClientID]uint32{}
-	o.mu.sessions = map[objcache.ClientID]time.Time{}
 }
 
 func (o *opens) has(ino objcache.Ino) bool {
@@ -37,7 +34,6 @@ func (g *Group) Opened(c objcache.ClientID, ino objcache.Ino) {
 		o.mu.byIno[ino] = map[objcache.ClientID]uint32{}
 	}
 	o.mu.byIno[ino][c]++
-	o.mu.sessions[c] = time.Now()
 }
 
 // Closed counts n opens of a session less.
@@ -61,7 +57,6 @@ func (g *Group) Renew(c objcache.ClientID, all map[uint64]uint32) {
 	o := &g.opens
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.mu.sessions[c] = time.Now()
 	for ino, n := range all {
 		i := objcache.Ino(ino)
 		if o.mu.byIno[i] == nil {
@@ -71,29 +66,31 @@ func (g *Group) Renew(c objcache.ClientID, all map[uint64]uint32) {
 	}
 }
 
-// ExpireSessions closes everything that sessions have open of which nothing was heard since a time.
-func (g *Group) ExpireSessions(before time.Time) {
-	o := &g.opens
+// closeAll closes everything that a session has open.
+func (o *opens) closeAll(c objcache.ClientID) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for c, last := range o.mu.sessions {
-		if !last.Before(before) {
-			continue
-		}
-		delete(o.mu.sessions, c)
-		for ino, by := range o.mu.byIno {
-			delete(by, c)
-			if len(by) == 0 {
-				delete(o.mu.byIno, ino)
-			}
+	for ino, by := range o.mu.byIno {
+		delete(by, c)
+		if len(by) == 0 {
+			delete(o.mu.byIno, ino)
 		}
 	}
 }
 
-// Alive reports whether a session was heard of lately (since the last ExpireSessions).
-func (g *Group) Alive(c objcache.ClientID) bool {
+// CloseEnded closes what requests that were under way while their session ended have opened behind its back.
+func (g *Group) CloseEnded() {
+	gone := map[objcache.ClientID]bool{}
 	g.opens.mu.Lock()
-	defer g.opens.mu.Unlock()
-	_, ok := g.opens.mu.sessions[c]
-	return ok
+	for _, by := range g.opens.mu.byIno {
+		for c := range by {
+			gone[c] = true
+		}
+	}
+	g.opens.mu.Unlock()
+	for c := range gone {
+		if g.sessions.hasEnded(c) {
+			g.opens.closeAll(c)
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -106,9 +107,11 @@ func (p *prepared) release() {
 
 // promise locks, evaluates and appends PREPARE. The error's outcome is that of the append.
 func (g *Group) promise(ctx context.Context, b basis, r *rpc.PrepareRequest, id objcache.TxID, p *prepared) error {
+	failpoint.Hit(failpoint.PrepareReceived)
 	if err := g.syncStaged(ctx, r.GetSteps()); err != nil {
 		return surely(err)
 	}
+	failpoint.Hit(failpoint.PrepareSynced)
 	held, err := g.locks.Acquire(ctx, meta.Keys(r.GetSteps()), txn.Age{Start: r.GetStart(), Client: id.Client, Seq: id.Seq}, true)
 	if err != nil {
 		return surely(err)
@@ -126,7 +129,9 @@ func (g *Group) promise(ctx context.Context, b basis, r *rpc.PrepareRequest, id 
 	if err != nil {
 		return surely(err)
 	}
-	return g.propose(en)
+	err = g.propose(en)
+	failpoint.Hit(failpoint.PrepareLogged)
+	return err
 }
 
 func promiseEntry(b basis, r *rpc.PrepareRequest, id objcache.TxID, ev *meta.Eval) (*record.Entry, error) {
@@ -188,11 +193,13 @@ func (g *Group) settleAs(id objcache.TxID, p *prepared, commit bool) error {
 			abandoned = promise.GetPlaced()
 		}
 	}
+	failpoint.Hit(failpoint.DecideReceived)
 	kind := record.Entry_ABORT
 	if commit {
 		kind = record.Entry_COMMIT
 	}
 	err := g.propose(g.basis().entry(kind, id))
+	failpoint.Hit(failpoint.DecideLogged)
 	for _, a := range g.step(id, p, txn.Event{Kind: txn.Logged, Outcome: outcomeOf(err)}) {
 		switch a.Kind {
 		case txn.Release:
@@ -243,12 +250,14 @@ func (g *Group) inDoubt() map[objcache.TxID]*prepared {
 func (g *Group) ask(ctx context.Context, id objcache.TxID, p *prepared) {
 	ctx, cancel := context.WithTimeout(ctx, tellMax)
 	defer cancel()
+	failpoint.Hit(failpoint.QueryAsking)
 	r, err := g.cfg.Peers.Query(ctx, p.coordinator, &rpc.QueryRequest{
 		Group: uint32(p.coordinator), Incarnation: p.incarnation, Client: uint64(id.Client), Seq: uint64(id.Seq), TxSeq: id.TxSeq,
 	})
 	if err != nil {
 		return // asked again at the next tick
 	}
+	failpoint.Hit(failpoint.QueryAnswered)
 	switch r.GetOutcome() {
 	case rpc.QueryReply_COMMITTED:
 		err = g.decide(id, true)

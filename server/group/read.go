@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 )
@@ -115,6 +116,7 @@ func (g *Group) free(ctx context.Context) error {
 		case f := <-g.frees:
 			lock := &g.readers[uint64(f.key.Ino)%uint64(len(g.readers))]
 			lock.Lock()
+			failpoint.Hit(failpoint.FreeBefore)
 			g.freeLocked(f)
 			lock.Unlock()
 		}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -21,6 +22,7 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.log.WaitLeader(ctx); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.RecoverBegun)
 	replayed, err := meta.Get(g.db, meta.AllocationKey(), &record.Allocation{}) // the first thing a group ever logs
 	if err != nil {
 		return err
@@ -35,9 +37,13 @@ func (g *Group) recover(ctx context.Context) error {
 	if err := g.once.restore(g.db); err != nil {
 		return err
 	}
+	if err := g.restoreSessions(); err != nil {
+		return err
+	}
 	if err := g.restorePromises(); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.RecoverPromises)
 	if err := g.numbers.open(g); err != nil {
 		return err
 	}
@@ -71,6 +77,7 @@ func (g *Group) retain() error {
 	if err := g.cfg.Bytes.Started(); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.ChunkStarted)
 	g.live.Store(true)
 	g.cfg.Bytes.OnShort(g.Flush)
 	return nil

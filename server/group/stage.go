@@ -10,6 +10,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
@@ -51,14 +52,36 @@ func (g *Group) Stage(ctx context.Context, c objcache.ClientID, r *rpc.StageRequ
 	if !g.Owns(ring.HashChunk(k)) {
 		return objcache.Errorf(objcache.NotOwner, "chunk %v", k)
 	}
+	failpoint.Hit(failpoint.StageReceived)
 	x, pl, err := g.WriteExtent(ctx, k, r.GetOff(), r.GetData())
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.StageWritten)
 	if !g.staged.add(stageKey{c, k}, stagedWrite{r.GetSeq(), x, pl}) {
 		g.FreePlaced([]*record.Placed{pl})
 	}
+	if g.sessions.hasEnded(c) { // perhaps after its staged bytes were given up
+		g.expireStaged(stageKey{c, k})
+		return fenced(c)
+	}
+	failpoint.Hit(failpoint.StageRemembered)
 	return nil
+}
+
+// expireStagedOf frees what a session that has ended has staged.
+func (g *Group) expireStagedOf(c objcache.ClientID) {
+	g.staged.mu.Lock()
+	var keys []stageKey
+	for k := range g.staged.mu.chunks {
+		if k.client == c {
+			keys = append(keys, k)
+		}
+	}
+	g.staged.mu.Unlock()
+	for _, k := range keys {
+		g.expireStaged(k)
+	}
 }
 
 // WriteExtent writes bytes of a chunk to disk; they are durable after Sync.
@@ -167,7 +190,7 @@ func (s *stage) drop(k stageKey, upTo uint64) (dropped []stagedWrite) {
 	return dropped
 }
 
-// ExpireStaged frees what was staged by sessions of which nothing was heard since a time, except those that keep says are alive.
+// ExpireStaged frees what was staged by nobody who is alive, and not added to since a time: by appends, and by sessions that have ended.
 func (g *Group) ExpireStaged(before time.Time, alive func(objcache.ClientID) bool) {
 	g.staged.mu.Lock()
 	var old []stageKey

@@ -11,6 +11,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/ring"
@@ -226,6 +227,7 @@ func (c *coordination) prepare(ctx context.Context, i int, live uint64) {
 	if err == nil {
 		err = r.GetFailure().Err()
 	}
+	failpoint.Hit(failpoint.PrepareSent)
 	c.votes <- voted{i, err}
 }
 
@@ -246,6 +248,7 @@ func (c *coordination) append() error {
 		if err != nil {
 			return surely(fmt.Errorf("encode decision: %w", err))
 		}
+		failpoint.Hit(failpoint.CommitBefore)
 		en.Kind = record.Entry_COMMIT
 		en.Rows = append(en.Rows, &record.Row{Key: meta.DecisionKey(recordTx(c.id)), Value: v})
 	}
@@ -260,6 +263,10 @@ func (c *coordination) append() error {
 	if err := c.g.propose(en); err != nil {
 		return err
 	}
+	if len(c.groups) > 0 {
+		failpoint.Hit(failpoint.CommitLogged)
+	}
+	failpoint.Hit(failpoint.ResultLogged)
 	c.g.once.logged(c.tx.Header, acknowledged)
 	return nil
 }

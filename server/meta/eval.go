@@ -132,6 +132,8 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.checkParent(x.CheckParent)
 	case *rpc.Step_VanishDir:
 		return nil, e.vanishDir(x.VanishDir)
+	case *rpc.Step_SetLock:
+		return nil, e.setLock(x.SetLock)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "step %T", s.GetStep())
 }

@@ -68,6 +68,8 @@ func lock(s *rpc.Step) string {
 		return LockInode(x.CheckParent.GetIno())
 	case *rpc.Step_VanishDir:
 		return LockInode(x.VanishDir.GetIno())
+	case *rpc.Step_SetLock:
+		return LockFileLocks(x.SetLock.GetIno())
 	}
 	return "" // Step refuses it
 }
@@ -119,6 +121,8 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return inode(x.CheckParent.GetIno())
 	case *rpc.Step_VanishDir:
 		return inode(x.VanishDir.GetIno())
+	case *rpc.Step_SetLock:
+		return inode(x.SetLock.GetIno())
 	}
 	return 0 // Step refuses it
 }

@@ -31,6 +31,10 @@ import (
 //	G v                                 record.View
 //	G b incarnation                     record.Live: the bar of a coordinator's incarnation
 //	G f incarnation txseq8              a transaction of it that was decided here (empty value)
+//	G l hash8 ino8                      record.FileLocks
+//	G s hash8 client8                   record.Session
+//	G e client8                         record.Ended
+//	G k client8                         record.Acknowledged
 //
 // Numbers are big endian. Rows of space 'L' are this replica's own (server/group).
 const (

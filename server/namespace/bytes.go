@@ -28,7 +28,9 @@ func (f *FS) Open(ctx context.Context, h *rpc.Header, r *rpc.OpenRequest) (*rpc.
 	if in, err = f.OwnInode(ctx, objcache.Ino(r.GetIno())); err != nil {
 		return nil, err
 	}
-	return attrReply(in), nil
+	reply := attrReply(in)
+	reply.GetAttr().Locked, err = f.Group.FileLocked(objcache.Ino(r.GetIno()))
+	return reply, err
 }
 
 // revalidate asks the directory of a clean file for a fresh look at external storage, if the TTL wants one.
@@ -60,6 +62,9 @@ func (f *FS) Flush(ctx context.Context, h *rpc.Header, r *rpc.FlushRequest) (*rp
 		}
 		if r.GetSize() > objcache.MaxFileSize {
 			return nil, objcache.Errorf(objcache.TooLarge, "size %d", r.GetSize())
+		}
+		if v := r.GetIfVersion(); v != 0 && v != in.GetVersion() {
+			return nil, objcache.Errorf(objcache.Precondition, "inode %d is at version %d, not %d", r.GetIno(), in.GetVersion(), v)
 		}
 		steps := []*rpc.Step{{Step: &rpc.Step_FlushInode{FlushInode: &rpc.FlushInode{
 			Ino: r.GetIno(), Generation: r.GetGeneration(), Size: r.GetSize(), Mtime: r.GetMtime(), Version: in.GetVersion(), Now: r.GetNow(),
@@ -174,7 +179,7 @@ func (f *FS) stageAppend(ctx context.Context, in *record.Inode, h *rpc.Header, d
 			if err := f.Group.Stage(ctx, client, req); err != nil {
 				return nil, err
 			}
-		} else if _, err := f.Peers.Call(ctx, hash, &rpc.Request{Header: &rpc.Header{Client: uint64(client), Start: h.GetStart()}, Op: &rpc.Request_Stage{Stage: req}}); err != nil {
+		} else if _, err := f.Peers.Call(ctx, hash, &rpc.Request{Header: &rpc.Header{Client: uint64(client), Start: h.GetStart(), Internal: true}, Op: &rpc.Request_Stage{Stage: req}}); err != nil {
 			return nil, err
 		}
 		steps = append(steps, &rpc.Step{Step: &rpc.Step_CommitChunk{CommitChunk: &rpc.CommitChunk{

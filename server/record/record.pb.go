@@ -2349,6 +2349,294 @@ func (x *TableRow) GetModified() int64 {
 	return 0
 }
 
+// FileLocks are the locks on one file: those of fcntl(2) and those of flock(2), as package filelock orders them.
+type FileLocks struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Posix         []*FileLock            `protobuf:"bytes,1,rep,name=posix,proto3" json:"posix,omitempty"`
+	Flock         []*FileLock            `protobuf:"bytes,2,rep,name=flock,proto3" json:"flock,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileLocks) Reset() {
+	*x = FileLocks{}
+	mi := &file_server_record_record_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileLocks) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileLocks) ProtoMessage() {}
+
+func (x *FileLocks) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileLocks.ProtoReflect.Descriptor instead.
+func (*FileLocks) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *FileLocks) GetPosix() []*FileLock {
+	if x != nil {
+		return x.Posix
+	}
+	return nil
+}
+
+func (x *FileLocks) GetFlock() []*FileLock {
+	if x != nil {
+		return x.Flock
+	}
+	return nil
+}
+
+type FileLock struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Client        uint64                 `protobuf:"varint,1,opt,name=client,proto3" json:"client,omitempty"`
+	Owner         uint64                 `protobuf:"varint,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	Exclusive     bool                   `protobuf:"varint,3,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Start         uint64                 `protobuf:"varint,4,opt,name=start,proto3" json:"start,omitempty"` // first byte
+	End           uint64                 `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`     // last byte
+	Pid           uint32                 `protobuf:"varint,6,opt,name=pid,proto3" json:"pid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileLock) Reset() {
+	*x = FileLock{}
+	mi := &file_server_record_record_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileLock) ProtoMessage() {}
+
+func (x *FileLock) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileLock.ProtoReflect.Descriptor instead.
+func (*FileLock) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *FileLock) GetClient() uint64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *FileLock) GetOwner() uint64 {
+	if x != nil {
+		return x.Owner
+	}
+	return 0
+}
+
+func (x *FileLock) GetExclusive() bool {
+	if x != nil {
+		return x.Exclusive
+	}
+	return false
+}
+
+func (x *FileLock) GetStart() uint64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *FileLock) GetEnd() uint64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *FileLock) GetPid() uint32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+// Session is one life of a mount, kept by the owner of its ClientId.
+type Session struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Opened        int64                  `protobuf:"varint,2,opt,name=opened,proto3" json:"opened,omitempty"`
+	Ending        bool                   `protobuf:"varint,3,opt,name=ending,proto3" json:"ending,omitempty"` // it will never be renewed again; groups are being told
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Session) Reset() {
+	*x = Session{}
+	mi := &file_server_record_record_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Session) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Session) ProtoMessage() {}
+
+func (x *Session) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Session.ProtoReflect.Descriptor instead.
+func (*Session) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *Session) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Session) GetOpened() int64 {
+	if x != nil {
+		return x.Opened
+	}
+	return 0
+}
+
+func (x *Session) GetEnding() bool {
+	if x != nil {
+		return x.Ending
+	}
+	return false
+}
+
+// Ended says that a session has ended: nothing of it is logged behind this row.
+type Ended struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended) Reset() {
+	*x = Ended{}
+	mi := &file_server_record_record_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended) ProtoMessage() {}
+
+func (x *Ended) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended.ProtoReflect.Descriptor instead.
+func (*Ended) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Ended) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// Acknowledged is the number below which a client has every result.
+type Acknowledged struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Below         uint64                 `protobuf:"varint,1,opt,name=below,proto3" json:"below,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Acknowledged) Reset() {
+	*x = Acknowledged{}
+	mi := &file_server_record_record_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Acknowledged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Acknowledged) ProtoMessage() {}
+
+func (x *Acknowledged) ProtoReflect() protoreflect.Message {
+	mi := &file_server_record_record_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Acknowledged.ProtoReflect.Descriptor instead.
+func (*Acknowledged) Descriptor() ([]byte, []int) {
+	return file_server_record_record_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Acknowledged) GetBelow() uint64 {
+	if x != nil {
+		return x.Below
+	}
+	return 0
+}
+
 var File_server_record_record_proto protoreflect.FileDescriptor
 
 const file_server_record_record_proto_rawDesc = "" +
@@ -2580,7 +2868,25 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bmodified\x18\f \x01(\x03R\bmodified\x1a9\n" +
 	"\vXattrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01B,Z*github.com/objcache/objcache/server/recordb\x06proto3"
+	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"s\n" +
+	"\tFileLocks\x122\n" +
+	"\x05posix\x18\x01 \x03(\v2\x1c.objcache.record.v1.FileLockR\x05posix\x122\n" +
+	"\x05flock\x18\x02 \x03(\v2\x1c.objcache.record.v1.FileLockR\x05flock\"\x90\x01\n" +
+	"\bFileLock\x12\x16\n" +
+	"\x06client\x18\x01 \x01(\x04R\x06client\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\x04R\x05owner\x12\x1c\n" +
+	"\texclusive\x18\x03 \x01(\bR\texclusive\x12\x14\n" +
+	"\x05start\x18\x04 \x01(\x04R\x05start\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\x04R\x03end\x12\x10\n" +
+	"\x03pid\x18\x06 \x01(\rR\x03pid\"M\n" +
+	"\aSession\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06opened\x18\x02 \x01(\x03R\x06opened\x12\x16\n" +
+	"\x06ending\x18\x03 \x01(\bR\x06ending\"\x17\n" +
+	"\x05Ended\x12\x0e\n" +
+	"\x02at\x18\x01 \x01(\x03R\x02at\"$\n" +
+	"\fAcknowledged\x12\x14\n" +
+	"\x05below\x18\x01 \x01(\x04R\x05belowB,Z*github.com/objcache/objcache/server/recordb\x06proto3"
 
 var (
 	file_server_record_record_proto_rawDescOnce sync.Once
@@ -2595,37 +2901,42 @@ func file_server_record_record_proto_rawDescGZIP() []byte {
 }
 
 var file_server_record_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_server_record_record_proto_goTypes = []any{
-	(Entry_Kind)(0),    // 0: objcache.record.v1.Entry.Kind
-	(*Entry)(nil),      // 1: objcache.record.v1.Entry
-	(*Live)(nil),       // 2: objcache.record.v1.Live
-	(*View)(nil),       // 3: objcache.record.v1.View
-	(*Cleaned)(nil),    // 4: objcache.record.v1.Cleaned
-	(*TxID)(nil),       // 5: objcache.record.v1.TxID
-	(*Row)(nil),        // 6: objcache.record.v1.Row
-	(*Inode)(nil),      // 7: objcache.record.v1.Inode
-	(*Base)(nil),       // 8: objcache.record.v1.Base
-	(*Link)(nil),       // 9: objcache.record.v1.Link
-	(*Intent)(nil),     // 10: objcache.record.v1.Intent
-	(*DirState)(nil),   // 11: objcache.record.v1.DirState
-	(*DirEntry)(nil),   // 12: objcache.record.v1.DirEntry
-	(*Debt)(nil),       // 13: objcache.record.v1.Debt
-	(*Extent)(nil),     // 14: objcache.record.v1.Extent
-	(*Chunk)(nil),      // 15: objcache.record.v1.Chunk
-	(*Pin)(nil),        // 16: objcache.record.v1.Pin
-	(*Staged)(nil),     // 17: objcache.record.v1.Staged
-	(*Placed)(nil),     // 18: objcache.record.v1.Placed
-	(*Place)(nil),      // 19: objcache.record.v1.Place
-	(*Dropped)(nil),    // 20: objcache.record.v1.Dropped
-	(*Prepared)(nil),   // 21: objcache.record.v1.Prepared
-	(*Decision)(nil),   // 22: objcache.record.v1.Decision
-	(*Result)(nil),     // 23: objcache.record.v1.Result
-	(*Allocation)(nil), // 24: objcache.record.v1.Allocation
-	(*DirTable)(nil),   // 25: objcache.record.v1.DirTable
-	(*TableRow)(nil),   // 26: objcache.record.v1.TableRow
-	nil,                // 27: objcache.record.v1.Inode.XattrsEntry
-	nil,                // 28: objcache.record.v1.TableRow.XattrsEntry
+	(Entry_Kind)(0),      // 0: objcache.record.v1.Entry.Kind
+	(*Entry)(nil),        // 1: objcache.record.v1.Entry
+	(*Live)(nil),         // 2: objcache.record.v1.Live
+	(*View)(nil),         // 3: objcache.record.v1.View
+	(*Cleaned)(nil),      // 4: objcache.record.v1.Cleaned
+	(*TxID)(nil),         // 5: objcache.record.v1.TxID
+	(*Row)(nil),          // 6: objcache.record.v1.Row
+	(*Inode)(nil),        // 7: objcache.record.v1.Inode
+	(*Base)(nil),         // 8: objcache.record.v1.Base
+	(*Link)(nil),         // 9: objcache.record.v1.Link
+	(*Intent)(nil),       // 10: objcache.record.v1.Intent
+	(*DirState)(nil),     // 11: objcache.record.v1.DirState
+	(*DirEntry)(nil),     // 12: objcache.record.v1.DirEntry
+	(*Debt)(nil),         // 13: objcache.record.v1.Debt
+	(*Extent)(nil),       // 14: objcache.record.v1.Extent
+	(*Chunk)(nil),        // 15: objcache.record.v1.Chunk
+	(*Pin)(nil),          // 16: objcache.record.v1.Pin
+	(*Staged)(nil),       // 17: objcache.record.v1.Staged
+	(*Placed)(nil),       // 18: objcache.record.v1.Placed
+	(*Place)(nil),        // 19: objcache.record.v1.Place
+	(*Dropped)(nil),      // 20: objcache.record.v1.Dropped
+	(*Prepared)(nil),     // 21: objcache.record.v1.Prepared
+	(*Decision)(nil),     // 22: objcache.record.v1.Decision
+	(*Result)(nil),       // 23: objcache.record.v1.Result
+	(*Allocation)(nil),   // 24: objcache.record.v1.Allocation
+	(*DirTable)(nil),     // 25: objcache.record.v1.DirTable
+	(*TableRow)(nil),     // 26: objcache.record.v1.TableRow
+	(*FileLocks)(nil),    // 27: objcache.record.v1.FileLocks
+	(*FileLock)(nil),     // 28: objcache.record.v1.FileLock
+	(*Session)(nil),      // 29: objcache.record.v1.Session
+	(*Ended)(nil),        // 30: objcache.record.v1.Ended
+	(*Acknowledged)(nil), // 31: objcache.record.v1.Acknowledged
+	nil,                  // 32: objcache.record.v1.Inode.XattrsEntry
+	nil,                  // 33: objcache.record.v1.TableRow.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
@@ -2636,7 +2947,7 @@ var file_server_record_record_proto_depIdxs = []int32{
 	4,  // 5: objcache.record.v1.Entry.cleaned:type_name -> objcache.record.v1.Cleaned
 	2,  // 6: objcache.record.v1.Entry.live:type_name -> objcache.record.v1.Live
 	14, // 7: objcache.record.v1.Cleaned.extents:type_name -> objcache.record.v1.Extent
-	27, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
+	32, // 8: objcache.record.v1.Inode.xattrs:type_name -> objcache.record.v1.Inode.XattrsEntry
 	8,  // 9: objcache.record.v1.Inode.base:type_name -> objcache.record.v1.Base
 	9,  // 10: objcache.record.v1.Inode.links:type_name -> objcache.record.v1.Link
 	10, // 11: objcache.record.v1.Inode.intent:type_name -> objcache.record.v1.Intent
@@ -2657,12 +2968,14 @@ var file_server_record_record_proto_depIdxs = []int32{
 	4,  // 26: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
 	5,  // 27: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
 	26, // 28: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
-	28, // 29: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	33, // 29: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
+	28, // 30: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
+	28, // 31: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_server_record_record_proto_init() }
@@ -2677,7 +2990,7 @@ func file_server_record_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_server_record_record_proto_rawDesc), len(file_server_record_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // logStore stands between raft and raft-wal: it adds a checksum to every entry, since raft-wal verifies nothing when it reads one,
@@ -46,9 +47,11 @@ func (l *logStore) StoreLogs(es []*raft.Log) error {
 		refs[i] = &sealed[i]
 		n += len(e.Data)
 	}
+	failpoint.Hit(failpoint.LogAppendBefore)
 	if err := l.LogStore.StoreLogs(refs); err != nil {
 		return l.stop.check(err, "store", "entries")
 	}
+	failpoint.Hit(failpoint.LogAppendAfter)
 	l.stored(len(es), n)
 	return nil
 }
@@ -58,7 +61,10 @@ func (l *logStore) DeleteRange(lo, hi uint64) error {
 	if err := l.stop.err(); err != nil {
 		return err
 	}
-	return l.stop.check(l.LogStore.DeleteRange(lo, hi), "delete", fmt.Sprintf("entries %d to %d", lo, hi))
+	failpoint.Hit(failpoint.LogCutBefore)
+	err := l.LogStore.DeleteRange(lo, hi)
+	failpoint.Hit(failpoint.LogCutAfter)
+	return l.stop.check(err, "delete", fmt.Sprintf("entries %d to %d", lo, hi))
 }
 
 // IsMonotonic makes raft truncate the log before it installs a snapshot, without which it can loop for ever

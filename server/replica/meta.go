@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/hashicorp/raft-wal/types"
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 const metaName = "meta"
@@ -107,9 +108,11 @@ func (m *metaStore) change(f func(*metaState)) error {
 	}
 	next := m.mu.state
 	f(&next)
+	failpoint.Hit(failpoint.LogMetaBefore)
 	if err := writeAtomic(m.fs, m.path, next); err != nil {
 		return m.stop.check(err, "write", m.path)
 	}
+	failpoint.Hit(failpoint.LogMetaAfter)
 	m.mu.state = next
 	return nil
 }

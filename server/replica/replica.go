@@ -15,6 +15,7 @@ import (
 	wal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // StateMachine is what the log drives. Apply and Applied are called by one goroutine at a time, Flush by another beside it.
@@ -106,6 +107,7 @@ func Open(cfg Config, sm StateMachine) (*Replica, error) {
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Hit(failpoint.LogOpened)
 	if err := r.openRaft(log); err != nil {
 		return nil, errors.Join(err, r.wal.Close())
 	}

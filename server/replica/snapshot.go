@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 const snapshotName = "snapshot"
@@ -64,14 +65,22 @@ func (k *sinkMarker) Cancel() error               { return nil }
 
 // Close makes the marker durable; the log before it may then be dropped.
 func (k *sinkMarker) Close() error {
-	return k.store.stop.check(writeAtomic(k.store.fs, k.store.path, k.m), "write", k.store.path)
+	failpoint.Hit(failpoint.LogMarkerBefore)
+	err := writeAtomic(k.store.fs, k.store.path, k.m)
+	failpoint.Hit(failpoint.LogMarkerAfter)
+	return k.store.stop.check(err, "write", k.store.path)
 }
 
 // fsm hands raft's entries to the state machine.
 type fsm struct{ sm StateMachine }
 
 // Apply runs on raft's one apply goroutine.
-func (f fsm) Apply(l *raft.Log) any { return f.sm.Apply(l.Index, l.Term, l.Data) }
+func (f fsm) Apply(l *raft.Log) any {
+	failpoint.Hit(failpoint.ApplyBefore)
+	result := f.sm.Apply(l.Index, l.Term, l.Data)
+	failpoint.Hit(failpoint.ApplyAfter)
+	return result
+}
 
 // Snapshot costs nothing: the work is Persist's, which runs beside further Applies.
 func (f fsm) Snapshot() (raft.FSMSnapshot, error) { return flush{f.sm, f.sm.Applied()}, nil }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft-wal/types"
+
+	"github.com/objcache/objcache/failpoint"
 )
 
 // walFS gives raft-wal its files. Unlike raft-wal's own it makes a segment's existence and size durable before the first
@@ -50,7 +52,9 @@ func (w *walFS) Create(dir, name string, size uint64) (types.WritableFile, error
 		err = syncDir(w.fs, dir)
 	}
 	if err == nil {
+		failpoint.Hit(failpoint.LogSegmentMade)
 		err = w.meta.markMade(name)
+		failpoint.Hit(failpoint.LogSegmentKnown)
 	}
 	if err != nil {
 		_ = f.Close() // the first error says more
@@ -111,7 +115,10 @@ func (f *walFile) Sync() error {
 		return err
 	}
 	f.done.Add(1)
-	return f.stop.check(f.SyncData(), "fdatasync", f.path)
+	failpoint.Hit(failpoint.LogWritten)
+	err := f.SyncData()
+	failpoint.Hit(failpoint.LogSynced)
+	return f.stop.check(err, "fdatasync", f.path)
 }
 
 // zero writes n zero bytes at off.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/namespace"
 	"github.com/objcache/objcache/server/ring"
@@ -28,6 +29,7 @@ type Files struct {
 // Call answers one request. Errors of an operation travel in the reply.
 func (f *Files) Call(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 	reply := f.Local(ctx, r)
+	failpoint.Hit(failpoint.ReplyBefore)
 	rpc.Recycle(r) // staged bytes are on the disk, or refused
 	return reply, nil
 }
@@ -44,6 +46,9 @@ func (f *Files) Local(ctx context.Context, r *rpc.Request) *rpc.Reply {
 func (f *Files) owned(ctx context.Context, r *rpc.Request) (*rpc.Reply, error) {
 	if h, ok := keyOf(r); ok && !f.Group.Owns(h) {
 		return nil, objcache.Errorf(objcache.NotOwner, "group %d", f.Group.ID())
+	}
+	if err := f.admit(ctx, r); err != nil {
+		return nil, err
 	}
 	return f.Group.Once(ctx, r.GetHeader(), func() (*rpc.Reply, error) { return f.dispatch(ctx, r) })
 }
@@ -86,6 +91,10 @@ func keyOf(r *rpc.Request) (uint64, bool) {
 		return inode(x.Path.GetIno())
 	case *rpc.Request_Standing:
 		return inode(x.Standing.GetIno())
+	case *rpc.Request_Lock:
+		return inode(x.Lock.GetIno())
+	case *rpc.Request_Session:
+		return ring.HashClient(objcache.ClientID(x.Session.GetClient())), true
 	}
 	return 0, false // chunk requests check for themselves; renew and release go to whoever they are sent to
 }
@@ -134,6 +143,12 @@ func (f *Files) dispatch(ctx context.Context, r *rpc.Request) (*rpc.Reply, error
 		return f.FS.Inspect(ctx, x.Inspect.GetIno())
 	case *rpc.Request_Path:
 		return f.FS.Path(ctx, x.Path)
+	case *rpc.Request_Lock:
+		return f.FS.Lock(ctx, h, x.Lock)
+	case *rpc.Request_Session:
+		return f.session(ctx, x.Session)
+	case *rpc.Request_EndSession:
+		return empty(f.Group.ApplyEnd(ctx, x.EndSession))
 	}
 	return f.bytes(ctx, r)
 }
@@ -224,17 +239,22 @@ type Transactions struct {
 
 // Prepare is a participant's first half.
 func (t *Transactions) Prepare(ctx context.Context, r *rpc.PrepareRequest) (*rpc.PrepareReply, error) {
-	return t.Group.Prepare(ctx, r)
+	reply, err := t.Group.Prepare(ctx, r)
+	failpoint.Hit(failpoint.ReplyPeerBefore)
+	return reply, err
 }
 
 // Decide is its second.
 func (t *Transactions) Decide(ctx context.Context, r *rpc.DecideRequest) (*rpc.DecideReply, error) {
-	return t.Group.Decide(ctx, r)
+	reply, err := t.Group.Decide(ctx, r)
+	failpoint.Hit(failpoint.ReplyPeerBefore)
+	return reply, err
 }
 
 // Query answers a participant in doubt.
 func (t *Transactions) Query(ctx context.Context, r *rpc.QueryRequest) (*rpc.QueryReply, error) {
 	q, err := t.Group.Query(ctx, r)
+	failpoint.Hit(failpoint.ReplyPeerBefore)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
@@ -91,10 +92,14 @@ func (a *attempt) carryOut(ctx context.Context, what txn.UploadAction) (txn.Uplo
 		it.UploadId = id
 		return txn.Did, err
 	case txn.LogBegin, txn.LogTarget:
-		return txn.Did, a.logIntent(ctx)
+		failpoint.Hit(failpoint.BeginBefore)
+		err := a.logIntent(ctx)
+		failpoint.Hit(failpoint.BeginLogged)
+		return txn.Did, err
 	case txn.SendParts:
 		var err error
 		a.parts, err = t.sendParts(ctx, in)
+		failpoint.Hit(failpoint.PartsSent)
 		return txn.Did, err
 	case txn.Complete:
 		etag, err := a.store.CompleteUpload(ctx, it.GetKey(), it.GetUploadId(), a.parts, condition(a.store, it, true))

@@ -138,7 +138,7 @@ func (t *Transfer) stageChunk(ctx context.Context, client objcache.ClientID, in 
 		return err
 	}
 	_, err = t.cfg.Peers.Call(ctx, ring.HashChunk(k), &rpc.Request{
-		Header: &rpc.Header{Client: uint64(client)},
+		Header: &rpc.Header{Client: uint64(client), Internal: true},
 		Op: &rpc.Request_Stage{Stage: &rpc.StageRequest{
 			Ino: in.GetIno(), Chunk: c, Generation: in.GetGeneration(), Seq: 1, Data: r.GetRead().GetData(),
 		}},

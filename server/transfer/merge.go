@@ -10,6 +10,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/group"
 	"github.com/objcache/objcache/server/meta"
@@ -52,6 +53,7 @@ func (t *Transfer) merging(ctx context.Context, ino objcache.Ino) (*merging, err
 const batch = 100
 
 func (m *merging) merge(ctx context.Context, page external.Page) error {
+	failpoint.Hit(failpoint.PageBefore)
 	var names []*rpc.Listed
 	for _, p := range page.Prefixes {
 		if n, ok := m.name(strings.TrimSuffix(p, "/")); ok {
@@ -96,7 +98,9 @@ func (m *merging) merge(ctx context.Context, page external.Page) error {
 	if m.refused > 0 && m.last {
 		m.t.cfg.Logger.Warn("keys that no path can express stay untouched", "prefix", m.prefix, "keys", m.refused)
 	}
-	return m.transact(ctx, names, m.whole && m.last)
+	err := m.transact(ctx, names, m.whole && m.last)
+	failpoint.Hit(failpoint.PageAfter)
+	return err
 }
 
 // name is the entry that a key stands for; false when no path can express it, or it is ours to hide.

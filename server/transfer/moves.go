@@ -8,6 +8,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -64,9 +65,11 @@ func (t *Transfer) arrive(ctx context.Context, in *record.Inode, key string) err
 				return err
 			}
 		}
+		failpoint.Hit(failpoint.DirMoveBefore)
 		if err := t.moveChildren(ctx, in); err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.DirMoveAfter)
 	}
 	switch {
 	case in.GetDirty() || moved || in.GetAttrDirty() && t.cfg.Prefix == "":

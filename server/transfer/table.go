@@ -12,6 +12,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -97,9 +98,11 @@ func (t *Transfer) writeTable(ctx context.Context, in *record.Inode, prefix stri
 		return err
 	}
 	if t.cfg.Prefix != "" {
+		failpoint.Hit(failpoint.TableBefore)
 		if err := t.putTable(ctx, now, prefix); err != nil {
 			return err
 		}
+		failpoint.Hit(failpoint.TableAfter)
 	}
 	return t.transact(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Table: now.GetDir().GetTableChanges()}}})
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -48,9 +50,14 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	if err != nil {
 		return err
 	}
-	// An ETag does not tell two files of the same bytes apart: what stands there may be somebody else's by now.
+	// An ETag does not tell two files of the same bytes apart: what stands there may be somebody else's by now. Or not: who had the name later may owe for
+	// an object that it wrote before.
 	if slices.Contains(p.GetLaterKeys(), b.GetKey()) {
-		return t.trashGone(ctx, in, b)
+		if own, err := t.carriesIno(ctx, in, b.GetKey()); err != nil {
+			return err
+		} else if !own {
+			return t.trashGone(ctx, in, b)
+		}
 	}
 	if other := p.GetChildNow(); other != 0 && other != in.GetIno() {
 		o, err := t.inspect(ctx, other)
@@ -68,6 +75,7 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	if err := t.transact(ctx, claim); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.TrashClaimed)
 	if err := t.keepParent(ctx, b, p); err != nil {
 		return err
 	}
@@ -80,7 +88,23 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 			return err
 		}
 	}
-	return t.trashGone(ctx, in, b)
+	failpoint.Hit(failpoint.TrashBefore)
+	err = t.trashGone(ctx, in, b)
+	failpoint.Hit(failpoint.TrashSettled)
+	return err
+}
+
+// carriesIno reports whether the object of a key says that it was written for an inode.
+func (t *Transfer) carriesIno(ctx context.Context, in *record.Inode, key string) (bool, error) {
+	store, err := t.store(in.GetBucket())
+	if err != nil {
+		return false, err
+	}
+	o, err := store.Head(ctx, key)
+	if err != nil && objcache.KindOf(err) == objcache.NotExist {
+		return false, nil
+	}
+	return o.Meta[metaIno] == strconv.FormatUint(in.GetIno(), 10), err
 }
 
 // stands reports whether a file's own object of a name stands where another's did.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
@@ -88,9 +89,11 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 		pins = append(pins, &rpc.Step{Step: &rpc.Step_PinChunk{PinChunk: &rpc.PinChunk{Ino: uint64(ino), Chunk: c, Version: in.GetVersion()}}})
 	}
 	now := pins[:min(len(pins), stepsAtOnce)]
+	failpoint.Hit(failpoint.IntentBefore)
 	if err := t.transact(ctx, append(steps, now...)...); err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.IntentLogged)
 	in.Intent = it
 	if err := t.transactAll(ctx, pins[len(now):]); err != nil {
 		if !errors.Is(err, objcache.Conflict) {
@@ -290,6 +293,8 @@ func (t *Transfer) written(ctx context.Context, in *record.Inode, etag string) e
 	}}}
 	done := &rpc.EndPersist{Ino: in.GetIno(), Done: true, Link: link, Base: base, Version: it.GetVersion()}
 	unpins := unpin(in, it, true, etag)
+	failpoint.Hit(failpoint.DoneBefore)
+	defer failpoint.Hit(failpoint.DoneLogged)
 	first := []*rpc.Step{{Step: &rpc.Step_EndPersist{EndPersist: done}}, settle}
 	if len(unpins) <= stepsAtOnce {
 		return t.insist(ctx, append(first, unpins...)...)

@@ -28,8 +28,10 @@ const Top = 8
 // Table is the house, from the ground up.
 var Table = []Room{
 	{Path: vocabulary, Floor: 1},
+	{Path: "filelock", Floor: 1},
 	{Path: "api/v1alpha1", Floor: 1},
 	{Path: "api/rpc", Floor: 1},
+	{Path: "failpoint", Floor: 1}, // empty unless built with its tag
 
 	{Path: "server/record", Floor: 2},
 	{Path: "server/ring", Floor: 2},
@@ -58,8 +60,8 @@ var Table = []Room{
 	{Path: "cmd/objcache-csi", Floor: Top},
 	{Path: "cmd/objcache-operator", Floor: Top},
 
-	{Path: "fuse/cache"},
-	{Path: "fuse", May: []string{"fuse/cache"}},
+	{Path: "fuse/cache", May: []string{"failpoint"}},
+	{Path: "fuse", May: []string{"failpoint", "fuse/cache", "filelock"}},
 	{Path: "fuse/mounter", May: []string{"fuse", "fuse/cache"}},
 	{Path: "csi", May: []string{"api/rpc"}},
 	{Path: "controllers", May: []string{"api/v1alpha1"}},

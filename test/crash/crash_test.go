@@ -56,7 +56,8 @@ type cluster struct {
 	state string
 }
 
-func build(t *testing.T) string {
+// build builds the program. What has not changed since an earlier run comes from the go command's cache.
+func build(t *testing.T, tags string) string {
 	t.Helper()
 	gw := os.Getenv("OBJCACHE_VERSITYGW")
 	if gw == "" {
@@ -64,7 +65,7 @@ func build(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "objcache")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "../../cmd/objcache").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", path, "../../cmd/objcache").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	if err := os.Symlink(gw, filepath.Join(dir, "versitygw")); err != nil {
@@ -87,6 +88,11 @@ func newCluster(t *testing.T, l *launcher, path string) *cluster {
 				if t.Failed() && m.PID > 0 { // what waits in it for ever shall end
 					_ = syscall.Kill(m.PID, syscall.SIGKILL)
 				}
+			}
+		}
+		if t.Failed() { // no time to persist anything
+			if _, err := c.run("kill", "server-0", "server-1", "server-2", "s3"); err != nil {
+				t.Log(err)
 			}
 		}
 		if _, err := c.run("down", "--purge", "--force"); err != nil {
@@ -130,9 +136,13 @@ func (c *cluster) status() (dev.Status, error) {
 
 // lastLines shows the end of every process's log.
 func (c *cluster) lastLines() {
-	logs, err := filepath.Glob(filepath.Join(c.state, "*", "*", "log"))
-	if err != nil {
-		return
+	var logs []string
+	for _, of := range []string{"servers/*/log", "mounts/*/log"} { // nothing in a mount, which may hang
+		some, err := filepath.Glob(filepath.Join(c.state, of))
+		if err != nil {
+			c.t.Log(err)
+		}
+		logs = append(logs, some...)
 	}
 	for _, l := range logs {
 		b, err := os.ReadFile(l)
@@ -202,14 +212,14 @@ func (m *monkey) strike(ctx context.Context) error {
 }
 
 func (m *monkey) kill(ctx context.Context, names ...string) error {
-	m.log = append(m.log, fmt.Sprint("kill ", names))
+	m.log = append(m.log, time.Now().Format("05.000 ")+fmt.Sprint("kill ", names))
 	if _, err := m.c.run(append([]string{"kill"}, names...)...); err != nil {
 		return err
 	}
 	m.pause(ctx, 700)
 	m.log = append(m.log, "start")
 	_, err := m.c.run(append([]string{"start"}, names...)...)
-	m.log = append(m.log, "started")
+	m.log = append(m.log, time.Now().Format("05.000 ")+"started")
 	return err
 }
 
@@ -230,7 +240,7 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	seed := number(t, "OBJCACHE_SEED", 31)
 	long := time.Duration(number(t, "OBJCACHE_CRASH_SECONDS", uint64(defaultTime/time.Second))) * time.Second
 	t.Logf("seed %d", seed)
-	path := build(t)
+	path := build(t, "")
 	l := newLauncher(t)
 	c := newCluster(t, l, path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
@@ -253,7 +263,7 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
-	if err := together(ctx, m, ws); err != nil {
+	if err := together(ctx, m.play, ws); err != nil {
 		t.Fatal(err)
 	}
 	n := 0
@@ -264,8 +274,8 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	verify(t, c, path, ws)
 }
 
-// together runs workers and monkey until ctx ends or one fails. A worker that hangs is an error too.
-func together(ctx context.Context, m *monkey, ws []*worker) error {
+// together runs the workers beside whoever disturbs them, until that returns or one fails. A worker that hangs is an error too.
+func together(ctx context.Context, disturb func(context.Context) error, ws []*worker) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make(chan error, len(ws)+1)
@@ -283,13 +293,16 @@ func together(ctx context.Context, m *monkey, ws []*worker) error {
 		run(func() error {
 			for ctx.Err() == nil {
 				if err := w.step(); err != nil {
-					return err
+					return fmt.Errorf("%s: %w", w.top, err)
 				}
 			}
 			return nil
 		})
 	}
-	run(func() error { return m.play(ctx) })
+	run(func() error {
+		defer cancel()
+		return disturb(ctx)
+	})
 	var first error
 	<-ctx.Done()
 	late := time.NewTimer(stepMax)

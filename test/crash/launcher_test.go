@@ -27,6 +27,7 @@ type launcher struct {
 type order struct {
 	Path string
 	Args []string
+	Env  []string // besides the launcher's own
 }
 
 type outcome struct {
@@ -60,10 +61,14 @@ func newLauncher(t *testing.T) *launcher {
 }
 
 func (l *launcher) run(path string, args ...string) ([]byte, error) {
+	return l.runWith(nil, path, args...)
+}
+
+func (l *launcher) runWith(env []string, path string, args ...string) ([]byte, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var r outcome
-	if err := errors.Join(l.in.Encode(order{path, args}), l.out.Decode(&r)); err != nil {
+	if err := errors.Join(l.in.Encode(order{path, args, env}), l.out.Decode(&r)); err != nil {
 		return nil, fmt.Errorf("launcher: %w", err)
 	}
 	if r.Err != "" {
@@ -84,7 +89,7 @@ func launch() {
 		var sout, serr bytes.Buffer
 		ctx, cancel := context.WithTimeout(context.Background(), commandMax)
 		cmd := exec.CommandContext(ctx, o.Path, o.Args...)
-		cmd.Stdout, cmd.Stderr = &sout, &serr
+		cmd.Stdout, cmd.Stderr, cmd.Env = &sout, &serr, append(os.Environ(), o.Env...)
 		if err := cmd.Run(); err != nil {
 			r.Err = err.Error()
 		}

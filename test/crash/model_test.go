@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,9 @@ type worker struct {
 	rng  *rand.Rand
 	root *node
 	log  []string
+
+	large bool       // it also works on a file of several chunks
+	rest  sync.Mutex // held over each operation
 }
 
 func newWorker(top string, seed, n uint64) *worker {
@@ -101,11 +106,13 @@ func (w *worker) size() int {
 
 // step carries out one operation in the mount, and in the model when the mount has acknowledged it.
 func (w *worker) step() error {
+	w.rest.Lock()
+	defer w.rest.Unlock()
 	op, do := w.next()
 	if do == nil {
 		return nil
 	}
-	w.log = append(w.log, op)
+	w.log = append(w.log, time.Now().Format("15:04:05.000 ")+op)
 	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
@@ -113,6 +120,9 @@ func (w *worker) step() error {
 }
 
 func (w *worker) next() (string, func() error) {
+	if w.large && w.rng.IntN(12) == 0 {
+		return w.largeFile()
+	}
 	switch k := w.rng.IntN(100); {
 	case k < 20:
 		return w.create()

@@ -26,11 +26,16 @@ type mounted struct {
 	dir string // of the bucket
 }
 
-func newMounted(t *testing.T, passthrough string) *mounted {
+func newMounted(t *testing.T, passthrough string, change ...func(*server.Config)) *mounted {
 	t.Helper()
 	gw := s3server.Versitygw(t, "bucket")
 	m := &mounted{t: t}
-	m.cl = servertest.Start(t, servertest.Config{Servers: 3, Buckets: []server.Bucket{{
+	all := func(c *server.Config) {
+		for _, f := range change {
+			f(c)
+		}
+	}
+	m.cl = servertest.Start(t, servertest.Config{Servers: 3, Change: all, Buckets: []server.Bucket{{
 		DirName: "data", BucketName: gw.S3.Bucket, Endpoint: gw.S3.Endpoint, AccessKey: gw.S3.AccessKey, SecretKey: gw.S3.SecretKey, Region: gw.S3.Region,
 	}}})
 	m.dir = filepath.Join(m.mount(passthrough, fuse.CloseToOpen), "data")

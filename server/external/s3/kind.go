@@ -21,8 +21,9 @@ var kindOfCode = map[string]objcache.Kind{
 	// A bucket that is gone is a mistake to be reported, never the statement that every file in it is gone.
 	"NoSuchBucket": objcache.IO,
 
-	"PreconditionFailed":         objcache.Precondition,
-	"ConditionalRequestConflict": objcache.Precondition,
+	"PreconditionFailed": objcache.Precondition,
+	// Another request on the key was under way: nothing is said about the condition, and the request is to be sent again.
+	"ConditionalRequestConflict": objcache.Unavailable,
 
 	// These arrive with a 4xx status but pass by themselves.
 	"RequestTimeout":              objcache.Unavailable,

@@ -56,7 +56,7 @@ func TestKind_EveryS3ErrorHasOne(t *testing.T) {
 		{403, "RequestTimeTooSkewed", objcache.Unavailable},
 		{403, "QuotaExceeded", objcache.NoSpace},
 		{412, "PreconditionFailed", objcache.Precondition},
-		{409, "ConditionalRequestConflict", objcache.Precondition},
+		{409, "ConditionalRequestConflict", objcache.Unavailable},
 		{409, "OperationAborted", objcache.Unavailable},
 		{400, "RequestTimeout", objcache.Unavailable},
 		{400, "IncompleteBody", objcache.Unavailable},

@@ -28,7 +28,8 @@ func TestBrief(t *testing.T) {
 	t.Logf("%d seeds; faults:\n%s", seed, total)
 }
 
-// TestSeed runs the long seed that OBJCACHE_SEED names, or a range of them (7-99), or one.
+// TestSeed runs the long seed that OBJCACHE_SEED names, or a range of them (7-99), or one. OBJCACHE_LATE=1 lets requests to the bucket take effect
+// after they were given up (DESIGN.md).
 func TestSeed(t *testing.T) {
 	from, to, level := uint64(1), uint64(1), slog.LevelInfo
 	if s := os.Getenv("OBJCACHE_SEED"); s != "" {
@@ -65,6 +66,7 @@ const hung = 3 * time.Minute
 
 func runOne(t *testing.T, set Settings, test string, level slog.Level, total *Faults) {
 	t.Helper()
+	set.Late = os.Getenv("OBJCACHE_LATE") != ""
 	j, began := &journal{}, time.Now()
 	again := fmt.Sprintf("again: OBJCACHE_SEED=%d go test -count=1 -run '%s$' ./server/servertest/bubble", set.Seed, test)
 	if test == "TestBrief" {

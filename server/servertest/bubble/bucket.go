@@ -86,6 +86,7 @@ func (c *chaos) inject(s *memstore.Store) {
 	add("slow", 20, nil, memstore.Fault{Delay: 700 * time.Millisecond})
 	add("very slow", 3, nil, memstore.Fault{Delay: 9 * time.Second})
 	add("reply lost after the effect", 25, external.Op.Mutates, memstore.Fault{After: memstore.Unavailable})
+	add("409 for a conditional write", 8, one(external.OpPut, external.OpCopy, external.OpCompleteUpload), memstore.Fault{Before: memstore.Unavailable})
 	add("complete: 200 with an error body", 60, one(external.OpCompleteUpload), memstore.Fault{Before: memstore.Unavailable})
 	add("complete: 200 with an error body after the effect", 60, one(external.OpCompleteUpload), memstore.Fault{After: memstore.Unavailable})
 	add("NoSuchUpload", 30, one(external.OpUploadPart, external.OpCopyPart),
@@ -125,7 +126,7 @@ type answer[T any] struct {
 }
 
 // send runs a request, unless the server is cut off. Some requests take effect only after whoever sent them has given up, within their deadline.
-func send[T any](w *wire, ctx context.Context, op external.Op, key string, request func(context.Context) (T, error)) (T, error) {
+func send[T any](ctx context.Context, w *wire, op external.Op, key string, request func(context.Context) (T, error)) (T, error) {
 	var zero T
 	if w.cut.Load() {
 		return zero, objcache.Errorf(objcache.Unavailable, "cut off")
@@ -186,11 +187,11 @@ func copyBody(b external.Body) (external.Body, error) {
 type nothing struct{}
 
 func (w *wire) List(ctx context.Context, r external.ListRequest) (external.Page, error) {
-	return send(w, ctx, external.OpList, r.Prefix, func(ctx context.Context) (external.Page, error) { return w.Store.List(ctx, r) })
+	return send(ctx, w, external.OpList, r.Prefix, func(ctx context.Context) (external.Page, error) { return w.Store.List(ctx, r) })
 }
 
 func (w *wire) Head(ctx context.Context, key string) (external.Object, error) {
-	return send(w, ctx, external.OpHead, key, func(ctx context.Context) (external.Object, error) { return w.Store.Head(ctx, key) })
+	return send(ctx, w, external.OpHead, key, func(ctx context.Context) (external.Object, error) { return w.Store.Head(ctx, key) })
 }
 
 func (w *wire) Get(ctx context.Context, key string, off, length int64, ifMatch string) (io.ReadCloser, external.Object, error) {
@@ -205,20 +206,20 @@ func (w *wire) Put(ctx context.Context, key string, body external.Body, meta map
 	if err != nil {
 		return "", err
 	}
-	return send(w, ctx, external.OpPut, key, func(ctx context.Context) (string, error) { return w.Store.Put(ctx, key, b, meta, c) })
+	return send(ctx, w, external.OpPut, key, func(ctx context.Context) (string, error) { return w.Store.Put(ctx, key, b, meta, c) })
 }
 
 func (w *wire) Copy(ctx context.Context, dst, src, srcETag string, meta map[string]string, c external.Condition) (string, error) {
-	return send(w, ctx, external.OpCopy, dst, func(ctx context.Context) (string, error) { return w.Store.Copy(ctx, dst, src, srcETag, meta, c) })
+	return send(ctx, w, external.OpCopy, dst, func(ctx context.Context) (string, error) { return w.Store.Copy(ctx, dst, src, srcETag, meta, c) })
 }
 
 func (w *wire) Delete(ctx context.Context, key string) error {
-	_, err := send(w, ctx, external.OpDelete, key, func(ctx context.Context) (nothing, error) { return nothing{}, w.Store.Delete(ctx, key) })
+	_, err := send(ctx, w, external.OpDelete, key, func(ctx context.Context) (nothing, error) { return nothing{}, w.Store.Delete(ctx, key) })
 	return err
 }
 
 func (w *wire) CreateUpload(ctx context.Context, key string, meta map[string]string) (string, error) {
-	return send(w, ctx, external.OpCreateUpload, key, func(ctx context.Context) (string, error) { return w.Store.CreateUpload(ctx, key, meta) })
+	return send(ctx, w, external.OpCreateUpload, key, func(ctx context.Context) (string, error) { return w.Store.CreateUpload(ctx, key, meta) })
 }
 
 func (w *wire) UploadPart(ctx context.Context, key, id string, number int32, body external.Body) (string, error) {
@@ -226,28 +227,28 @@ func (w *wire) UploadPart(ctx context.Context, key, id string, number int32, bod
 	if err != nil {
 		return "", err
 	}
-	return send(w, ctx, external.OpUploadPart, key, func(ctx context.Context) (string, error) { return w.Store.UploadPart(ctx, key, id, number, b) })
+	return send(ctx, w, external.OpUploadPart, key, func(ctx context.Context) (string, error) { return w.Store.UploadPart(ctx, key, id, number, b) })
 }
 
 func (w *wire) CopyPart(ctx context.Context, key, id string, number int32, src string, off, length int64, srcETag string) (string, error) {
-	return send(w, ctx, external.OpCopyPart, key, func(ctx context.Context) (string, error) {
+	return send(ctx, w, external.OpCopyPart, key, func(ctx context.Context) (string, error) {
 		return w.Store.CopyPart(ctx, key, id, number, src, off, length, srcETag)
 	})
 }
 
 func (w *wire) CompleteUpload(ctx context.Context, key, id string, parts []external.Part, c external.Condition) (string, error) {
-	return send(w, ctx, external.OpCompleteUpload, key, func(ctx context.Context) (string, error) {
+	return send(ctx, w, external.OpCompleteUpload, key, func(ctx context.Context) (string, error) {
 		return w.Store.CompleteUpload(ctx, key, id, parts, c)
 	})
 }
 
 func (w *wire) AbortUpload(ctx context.Context, key, id string) error {
-	_, err := send(w, ctx, external.OpAbortUpload, key, func(ctx context.Context) (nothing, error) {
+	_, err := send(ctx, w, external.OpAbortUpload, key, func(ctx context.Context) (nothing, error) {
 		return nothing{}, w.Store.AbortUpload(ctx, key, id)
 	})
 	return err
 }
 
 func (w *wire) ListUploads(ctx context.Context, key string) ([]external.Upload, error) {
-	return send(w, ctx, external.OpListUploads, key, func(ctx context.Context) ([]external.Upload, error) { return w.Store.ListUploads(ctx, key) })
+	return send(ctx, w, external.OpListUploads, key, func(ctx context.Context) ([]external.Upload, error) { return w.Store.ListUploads(ctx, key) })
 }

@@ -167,7 +167,7 @@ func (n *node) platform(l *life) server.Platform {
 		Rows: func(o *pebble.Options) {
 			o.MemTableSize, o.MaxOpenFiles = 64<<10, 64
 		},
-		Log:   func(c *replica.Config) { c.SegmentSize, c.SnapshotEntries, c.SnapshotBytes = 64<<10, 200, 256<<10 },
+		Log:   func(c *replica.Config) { c.SegmentSize, c.SnapshotEntries, c.SnapshotBytes = 64<<10, 30, 256<<10 },
 		Bytes: func(o *chunk.Options) { o.SegmentSize, o.Spares = 1<<20, 1 },
 	}
 }
@@ -188,10 +188,8 @@ func (n *node) cut(l *life) {
 	})
 }
 
-// crash ends the server's life as a loss of power does: what it has not synced may be gone.
-func (n *node) crash(percent int) bool { return n.crashLife(n.alive(), percent) }
-
-// crashLife is false when that life is over already, or being ended by somebody else.
+// crashLife ends a life as a loss of power does: percent of what is not synced stays. It is false when the life is over already, or being ended by
+// somebody else.
 func (n *node) crashLife(l *life, percent int) bool {
 	n.mu.Lock()
 	mine := l != nil && n.mu.life == l

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/external/memstore"
 )
@@ -129,6 +131,51 @@ func TestRename_OfTwoOfTheSameNameOneSucceeds(t *testing.T) {
 			if err := cl.Unlink(ctx, to, "b"); err != nil {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// A name that two files had in turns: its object is the last writer's, who must delete it, whoever had the name after that without writing.
+func TestPersist_TheObjectOfANameThatWentToAndFroIsDeleted(t *testing.T) {
+	scripted(t, 1, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		ok := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		create := func(name, body string) objcache.Ino {
+			a, err := cl.Create(ctx, dir, name, objcache.NewNode{Mode: objcache.ModeRegular | 0o600})
+			ok(err)
+			rs := []objcache.Range{{Len: int64(len(body))}}
+			_, err = cl.Flush(ctx, objcache.Flush{Ino: a.Ino, Dirty: rs, Src: at{0, []byte(body)}, Size: int64(len(body)), Mtime: time.Now()})
+			ok(err)
+			return a.Ino
+		}
+		a, b := create("n5", "first"), create("n1", "second")
+		for _, name := range []string{"n2", "n3"} {
+			_, err := cl.Link(ctx, a, dir, name)
+			ok(err)
+		}
+		ok(cl.Persist(ctx, a))
+		ok(cl.Persist(ctx, b))
+		ok(cl.Rename(ctx, dir, "n1", dir, "n5", 0))
+		ok(cl.Persist(ctx, b)) // over the first file's object
+		const exchange = 2
+		ok(cl.Rename(ctx, dir, "n2", dir, "n5", exchange))
+		ok(cl.Unlink(ctx, dir, "n5"))
+		for range 5 {
+			ok(cl.Work(ctx, rpc.WorkRequest_FLUSH, 0, func(*rpc.Progress) {}))
+			time.Sleep(10 * time.Second)
+		}
+		got := map[string]string{}
+		for k, v := range c.bucket.Objects() {
+			if !strings.HasPrefix(k, ".objcache/") {
+				got[k] = string(v)
+			}
+		}
+		if want := map[string]string{"n2": "second", "n3": "first"}; !maps.Equal(got, want) {
+			t.Errorf("the bucket holds %v, should hold %v", got, want)
 		}
 	})
 }

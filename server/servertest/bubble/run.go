@@ -222,6 +222,9 @@ func (r *run) round(n int) {
 // settling is how long a cluster without work and faults may take until everything is in the bucket.
 const settling = 5 * time.Minute
 
+// resting is how long participants take to hear of a decision when nothing is broken.
+const resting = 5 * time.Second
+
 // quiet waits until nothing is owed and returns what the cluster shows then.
 func (r *run) quiet() map[string]seen {
 	for _, p := range r.players {
@@ -252,6 +255,7 @@ func (r *run) quiet() map[string]seen {
 		}
 	}
 	r.compareBucket()
+	time.Sleep(resting) // looking may have merged listings: their transactions end, too
 	return before
 }
 
