@@ -28,6 +28,13 @@ func (b basis) entry(kind record.Entry_Kind, id objcache.TxID) *record.Entry {
 	return &record.Entry{Kind: kind, EvalTerm: b.term, ViewEpoch: v.Epoch, ViewVersion: v.Version, Tx: recordTx(id)}
 }
 
+// write logs rows of the group's own, which belong to no transaction.
+func (g *Group) write(b basis, rows ...*record.Row) error {
+	en := b.entry(record.Entry_EFFECTS, objcache.TxID{})
+	en.Rows = rows
+	return g.propose(en)
+}
+
 func viewOf(en *record.Entry) objcache.ViewVersion {
 	return objcache.ViewVersion{Epoch: en.GetViewEpoch(), Version: en.GetViewVersion()}
 }

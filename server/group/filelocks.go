@@ -10,7 +10,6 @@ import (
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/filelock"
 	"github.com/objcache/objcache/server/meta"
-	"github.com/objcache/objcache/server/record"
 	"github.com/objcache/objcache/server/txn"
 )
 
@@ -162,7 +161,7 @@ func (g *Group) releaseFileLocksOf(ctx context.Context, c objcache.ClientID, ino
 		return err
 	}
 	defer held.Release()
-	term := g.log.Term()
+	b := g.basis()
 	all, err := meta.ReadFileLocks(g.db, ino)
 	if err != nil {
 		return err
@@ -171,7 +170,7 @@ func (g *Group) releaseFileLocksOf(ctx context.Context, c objcache.ClientID, ino
 	if err != nil {
 		return err
 	}
-	if err := g.propose(&record.Entry{Kind: record.Entry_EFFECTS, EvalTerm: term, Rows: []*record.Row{row}}); err != nil {
+	if err := g.write(b, row); err != nil {
 		return err
 	}
 	g.fileLocks.wake(ino)

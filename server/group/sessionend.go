@@ -77,7 +77,7 @@ func (g *Group) carryEnd(c objcache.ClientID) bool {
 		g.untilDone(func(ctx context.Context) error { return g.tellAll(ctx, c, false) }) &&
 		g.untilDone(func(ctx context.Context) error { return g.tellAll(ctx, c, true) }) &&
 		g.untilDone(func(context.Context) error {
-			return g.propose(&record.Entry{Kind: record.Entry_EFFECTS, EvalTerm: g.log.Term(), Rows: []*record.Row{{Key: meta.SessionKey(c)}}})
+			return g.write(g.basis(), &record.Row{Key: meta.SessionKey(c)})
 		})
 	if ended {
 		g.sessions.mu.Lock()
@@ -132,9 +132,7 @@ func (g *Group) ApplyEnd(ctx context.Context, r *rpc.EndSessionRequest) error {
 	if err != nil {
 		return fmt.Errorf("encode end of a session: %w", err)
 	}
-	return g.propose(&record.Entry{
-		Kind: record.Entry_EFFECTS, EvalTerm: g.log.Term(), Rows: []*record.Row{{Key: meta.EndedKey(c), Value: v}},
-	})
+	return g.write(g.basis(), &record.Row{Key: meta.EndedKey(c), Value: v})
 }
 
 // releaseSession gives up everything a fenced session had here.
@@ -148,7 +146,7 @@ func (g *Group) releaseSession(ctx context.Context, c objcache.ClientID) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	if err := g.propose(&record.Entry{Kind: record.Entry_EFFECTS, EvalTerm: g.log.Term(), Rows: rows}); err != nil {
+	if err := g.write(g.basis(), rows...); err != nil {
 		return err
 	}
 	done()
@@ -177,5 +175,5 @@ func (g *Group) CollectEnded(now time.Time) error {
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	return g.propose(&record.Entry{Kind: record.Entry_EFFECTS, EvalTerm: g.log.Term(), Rows: rows})
+	return g.write(g.basis(), rows...)
 }

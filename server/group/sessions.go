@@ -64,9 +64,7 @@ func (g *Group) putSession(c objcache.ClientID, row *record.Session) error {
 	if err != nil {
 		return fmt.Errorf("encode session: %w", err)
 	}
-	return g.propose(&record.Entry{
-		Kind: record.Entry_EFFECTS, EvalTerm: g.log.Term(), Rows: []*record.Row{{Key: meta.SessionKey(c), Value: v}},
-	})
+	return g.write(g.basis(), &record.Row{Key: meta.SessionKey(c), Value: v})
 }
 
 // RenewSession hears of a session whose row is here. Fenced when it has ended, or never was.
