@@ -4,10 +4,14 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/filelock"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
+	"github.com/objcache/objcache/server/ring"
 )
 
 // want is a finding that damage must make.
@@ -131,11 +135,61 @@ var damages = []struct {
 		w.in.Groups = append(w.in.Groups, Group{ID: 9, Each: func(func(k, v []byte) error) error { return nil }})
 	}, []want{{groupMissing, ""}}},
 	{"a damaged entry", func(w *world) { w.set(0, meta.EntryKey(bucket, "zz"), []byte{0xff}) }, []want{{corruptRow, "/data/zz"}}},
+	{"a damaged inode", func(w *world) { w.set(1, meta.InodeKey(noIno), []byte{0xff}) }, []want{{corruptRow, "?"}}},
+	{"a misplaced tombstone", func(w *world) { w.put(w.other(dirIno), meta.EntryKey(dirIno, "gone"), &record.DirEntry{}) },
+		[]want{{rowMisplaced, "/data/d/gone"}}},
+	{"a tombstone in the place of a name", func(w *world) {
+		w.changeEntry(dirIno, "link", func(e *record.DirEntry) { *e = record.DirEntry{} })
+	}, []want{{linkDangling, "/data/d/link"}, {childCount, "/data/d"}, {cookieWrong, "/data/d/link"}}},
+	{"an inode that knows none of its names", func(w *world) {
+		w.changeInode(cleanIno, func(in *record.Inode) { in.Links = nil })
+	}, []want{{entryUnlinked, "/data/d/clean"}, {inodeNameless, "?"}}},
+	{"a bucket's directory below its own", func(w *world) {
+		w.changeInode(bucket, func(in *record.Inode) { in.Links[0].Dir = uint64(dirIno) })
+	}, []want{
+		{dirCircle, circular}, {dirCircle, circular}, {dirCircle, circular}, {dirCircle, circular}, {dirCircle, circular}, {linkCount, circular},
+		{linkDangling, circular},
+	}},
+	{"bytes that the chunks of two files name", func(w *world) {
+		k := w.chunkWith(linkIno, 1)
+		w.put(0, meta.ChunkKey(k), &record.Chunk{Version: 3, Dirty: true, Extents: []*record.Extent{extent(1, 0, 100)}})
+		w.changeInode(linkIno, func(in *record.Inode) { in.Dirty, in.DirtySince = true, 9 })
+		w.set(w.view.OwnerOfInode(linkIno), meta.DirtyKey(9, linkIno), nil)
+	}, []want{{extentTwice, "/data/link"}}},
+	{"a chunk's row of a file that is gone", func(w *world) { w.chunk(noIno, 0) }, []want{{chunkLeft, "?"}}},
+	{"two extents on the same bytes of the disk", func(w *world) {
+		w.put(w.view.OwnerOfChunk(first), placeKey(2), &record.Placed{
+			Id: 2, Ino: uint64(dirtyIno), Place: &record.Place{File: 1, Off: 1<<12 + 99, Len: 100},
+		})
+	}, []want{{placeTwice, "/data/d/dirty"}}},
+	{"bytes that rot", func(w *world) { w.disk(first).Rotten = map[uint64]string{2: "rot"} }, []want{{extentRotten, "/data/d/dirty"}}},
+	{"rot that nothing names", func(w *world) { w.disk(first).Rotten = map[uint64]string{77: "rot"} }, nil},
+	{"a file that no row names", func(w *world) {
+		w.disk(first).Strays = []Stray{{File: "000000000000000a.c", Bytes: 7}, {File: "notes.txt", Bytes: 9, Foreign: true}}
+	}, []want{{fileNameless, ""}, {fileForeign, ""}}},
+	{"a damaged log", func(w *world) { w.disk(first).Damages = []string{"log"} }, []want{{diskDamaged, ""}}},
+	{"bytes of a session that is over", func(w *world) {
+		w.disk(first).Staged = []Staged{{Client: 5, Chunk: first, Bytes: 10}}
+	}, []want{{stagedOrphaned, "/data/d/dirty"}}},
+	{"a lock of a session that is over", func(w *world) { w.lock(cleanIno, 5) }, []want{{lockOrphaned, "/data/d/clean"}}},
+	{"a lock of a session that is being ended", func(w *world) {
+		w.lock(cleanIno, 5)
+		w.put(w.view.Owner(ring.HashClient(5)), meta.SessionKey(5), &record.Session{Ending: true})
+	}, nil},
+	{"a lock on a file that is gone", func(w *world) { w.lock(noIno, 5) }, []want{{lockDangling, "?"}}},
+	{"a promise to a coordinator without memory", func(w *world) {
+		w.set(1, []byte("Li"), []byte("second"))
+		w.put(2, meta.PreparedKey(&record.TxID{Client: 1}), &record.Prepared{Tx: &record.TxID{Client: 1}, Coordinator: 1, Incarnation: "first"})
+	}, []want{{promiseLost, ""}}},
+	{"a promise to a coordinator that remembers", func(w *world) {
+		w.set(1, []byte("Li"), []byte("first"))
+		w.put(2, meta.PreparedKey(&record.TxID{Client: 1}), &record.Prepared{Tx: &record.TxID{Client: 1}, Coordinator: 1, Incarnation: "first"})
+	}, nil},
 	{"a damaged decision", func(w *world) { w.set(1, meta.DecisionKey(&record.TxID{Client: 1}), []byte{0xff}) }, []want{{corruptRow, ""}}},
 	{"a damaged place", func(w *world) { w.set(1, placeKey(99), []byte{0xff}) }, []want{{corruptRow, ""}}},
 	{"a promise although all is settled", func(w *world) {
 		w.quiet()
-		w.put(1, meta.PreparedKey(&record.TxID{Client: 1}), &record.Prepared{Tx: &record.TxID{Client: 1}})
+		w.put(1, meta.PreparedKey(&record.TxID{Client: 1}), &record.Prepared{Tx: &record.TxID{Client: 1}, Coordinator: 2})
 	}, []want{{promiseLeft, ""}}},
 	{"a decision although all is settled", func(w *world) {
 		w.quiet()
@@ -210,9 +264,16 @@ func expect(t *testing.T, w *world, wants []want) []Finding {
 	}
 	sorted := slices.SortedFunc(slices.Values(wants), compare)
 	if slices.SortFunc(got, compare); !slices.Equal(got, sorted) {
-		t.Errorf("found\n%+v, want\n%+v", found, sorted)
+		t.Errorf("found%s\nwant %+v", list(found), sorted)
 	}
 	return found
+}
+
+func list(found []Finding) (s string) {
+	for _, f := range found {
+		s += "\n" + string(f.Code) + " " + f.Where() + ": " + f.Text
+	}
+	return s
 }
 
 func compare(a, b want) int {
@@ -277,11 +338,59 @@ func TestCheck_TakesCommittedPromisesAsDone(t *testing.T) {
 }
 
 // groupOfBoth calls f with a chunk of the dirty file that lies with its first chunk's group.
-func (w *world) groupOfBoth(f func(objcache.ChunkKey)) {
-	for i := uint32(2); ; i++ {
-		if k := (objcache.ChunkKey{Ino: dirtyIno, Index: i}); w.view.OwnerOfChunk(k) == w.view.OwnerOfChunk(first) {
-			f(k)
-			return
+func (w *world) groupOfBoth(f func(objcache.ChunkKey)) { f(w.chunkWith(dirtyIno, 2)) }
+
+// chunkWith is a chunk of a file, from the index on, that lies with the dirty file's first chunk.
+func (w *world) chunkWith(ino objcache.Ino, index uint32) objcache.ChunkKey {
+	for ; ; index++ {
+		if k := (objcache.ChunkKey{Ino: ino, Index: index}); w.view.OwnerOfChunk(k) == w.view.OwnerOfChunk(first) {
+			return k
+		}
+	}
+}
+
+// disk is what is known of the disk that a chunk lies on.
+func (w *world) disk(k objcache.ChunkKey) *Disk {
+	return &w.in.Groups[w.view.OwnerOfChunk(k)-1].Disk
+}
+
+func (w *world) lock(ino objcache.Ino, client uint64) {
+	w.t.Helper()
+	w.put(w.view.OwnerOfInode(ino), meta.FileLocksKey(ino), &record.FileLocks{
+		Posix: []*record.FileLock{{Client: client, End: 9}}, Flock: []*record.FileLock{{Client: client, End: filelock.EOF}},
+	})
+}
+
+// TestCheck_ARenameThatAParticipantHasNotHeardOf: the directory says the new name, the inode promises it.
+func TestCheck_ARenameThatAParticipantHasNotHeardOf(t *testing.T) {
+	w := newWorld(t)
+	tx := &record.TxID{Client: 1, Seq: 2, TxSeq: 3}
+	own, g := w.view.OwnerOfInode(dirIno), w.view.OwnerOfInode(cleanIno)
+	in, err := meta.Inode(w.groups[g], cleanIno)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Links[0].Name = "new"
+	v, err := proto.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.put(own, meta.EntryKey(dirIno, "clean"), &record.DirEntry{Debts: []*record.Debt{{Ino: uint64(cleanIno)}}})
+	w.drop(meta.CookieKey(dirIno, 1))
+	w.entry(dirIno, "new", cleanIno, objcache.ModeRegular, 4)
+	w.put(own, meta.DecisionKey(tx), &record.Decision{Tx: tx, Participants: []uint32{uint32(g)}})
+	w.put(g, meta.PreparedKey(tx), &record.Prepared{Tx: tx, Coordinator: uint32(own), Rows: []*record.Row{{Key: meta.InodeKey(cleanIno), Value: v}}})
+	expect(t, w, nil)
+}
+
+// TestCheck_WithoutAGroupOnlyWhatTheOthersSayAmongThemselvesCounts: names of inodes that were not read are not said to be names of nothing.
+func TestCheck_WithoutAGroupOnlyWhatTheOthersSayAmongThemselvesCounts(t *testing.T) {
+	for _, g := range []int{0, 1} {
+		w := newWorld(t)
+		w.in.Groups = w.in.Groups[g : g+1]
+		found, err := Check(w.in)
+		if err != nil || len(found) != 1 || found[0].Code != groupAbsent {
+			t.Errorf("group %d alone: found%s, %v", g+1, list(found), err)
 		}
 	}
 }

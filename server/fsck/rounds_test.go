@@ -28,7 +28,7 @@ func (w *world) dangle(change uint64) {
 func (w *world) running(t *testing.T, rounds int, before func(round int)) ([]Finding, int) {
 	t.Helper()
 	round := 0
-	found, unsure, err := Running(t.Context(), func(context.Context) (Cluster, error) {
+	r, unsure, err := Running(t.Context(), func(context.Context) (Cluster, error) {
 		before(round)
 		round++
 		return w.in, nil
@@ -39,7 +39,7 @@ func (w *world) running(t *testing.T, rounds int, before func(round int)) ([]Fin
 	if round != rounds {
 		t.Errorf("%d rounds, want %d", round, rounds)
 	}
-	return found, unsure
+	return r.Findings, unsure
 }
 
 func TestRunning_DamageIsSeenTwiceBeforeItCounts(t *testing.T) {
@@ -85,7 +85,7 @@ func TestRunning_WaitsForTheDecision(t *testing.T) {
 	w := newWorld(t)
 	w.dangle(1)
 	ino, tx := w.remote(), &record.TxID{Client: 1}
-	w.put(w.view.OwnerOfInode(ino), meta.PreparedKey(tx), &record.Prepared{Tx: tx, Rows: []*record.Row{{Key: meta.InodeKey(ino), Value: []byte{}}}})
+	w.put(w.view.OwnerOfInode(ino), meta.PreparedKey(tx), &record.Prepared{Tx: tx, Coordinator: 1, Rows: []*record.Row{{Key: meta.InodeKey(ino), Value: []byte{}}}})
 	if found, unsure := w.running(t, maxRounds, func(int) {}); len(found) != 0 || unsure != 1 {
 		t.Errorf("found %+v, %d unsure", found, unsure)
 	}

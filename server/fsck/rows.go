@@ -28,7 +28,14 @@ type state struct {
 	owed      []owed
 	promises  []promise
 	decisions []decision
+	sessions  map[objcache.ClientID]*record.Session
+	locks     map[objcache.Ino]locks
 	groups    []*rows
+}
+
+type locks struct {
+	meta.FileLocks
+	group objcache.GroupID
 }
 
 type inode struct {
@@ -68,6 +75,10 @@ type rows struct {
 	by     map[string][]byte
 	local  map[string][]byte            // rows of this replica alone that say where extents lie
 	places map[uint64]objcache.ChunkKey // extents that have a place on the group's disk, and of which chunk they are
+	at     map[uint64]*record.Place     // and where
+
+	incarnation string
+	disk        Disk
 }
 
 func chunkOf(p *record.Placed) objcache.ChunkKey {
@@ -77,18 +88,27 @@ func chunkOf(p *record.Placed) objcache.ChunkKey {
 // place parses the rows of this replica alone.
 func (s *state) place(g *rows) {
 	for k, v := range g.local {
+		if lo, hi := group.IncarnationBounds(); k >= string(lo) && k < string(hi) {
+			g.incarnation = string(v)
+			continue
+		}
 		p := &record.Placed{}
 		if err := proto.Unmarshal(v, p); err != nil || len(k) != 10 || binary.BigEndian.Uint64([]byte(k[2:])) != p.GetId() {
 			s.add(corruptRow, Error, g.id, 0, "row %x does not say where an extent lies: %q", k, fmt.Sprint(err)).by([]byte(k))
 			continue
 		}
-		g.places[p.GetId()] = chunkOf(p)
+		g.put(p)
 	}
+}
+
+func (g *rows) put(p *record.Placed) {
+	g.places[p.GetId()], g.at[p.GetId()] = chunkOf(p), p.GetPlace()
 }
 
 func (s *state) load() error {
 	s.inodes, s.entries, s.chunks = map[objcache.Ino]*inode{}, map[objcache.Ino]map[string]*entry{}, map[objcache.ChunkKey]*chunk{}
-	s.cookies = map[objcache.Ino]map[uint64]string{}
+	s.cookies, s.locks = map[objcache.Ino]map[uint64]string{}, map[objcache.Ino]locks{}
+	s.sessions = map[objcache.ClientID]*record.Session{}
 	var groups []*rows
 	for _, g := range s.c.Groups {
 		r, err := read(g)
@@ -109,7 +129,9 @@ func (s *state) load() error {
 }
 
 func read(g Group) (*rows, error) {
-	r := &rows{id: g.ID, by: map[string][]byte{}, local: map[string][]byte{}, places: map[uint64]objcache.ChunkKey{}}
+	r := &rows{
+		id: g.ID, disk: g.Disk, by: map[string][]byte{}, local: map[string][]byte{}, places: map[uint64]objcache.ChunkKey{}, at: map[uint64]*record.Place{},
+	}
 	each := g.Each
 	if each == nil {
 		each = func(f func(k, v []byte) error) error { return Each(g.Rows, f) }
@@ -130,7 +152,7 @@ func read(g Group) (*rows, error) {
 
 // Each calls f for every row of a group that a check needs. Key and value are only valid during the call.
 func Each(r meta.Reader, f func(key, value []byte) error) error {
-	for _, bounds := range []func() ([]byte, []byte){meta.ReplicatedBounds, group.PlaceBounds} {
+	for _, bounds := range []func() ([]byte, []byte){meta.ReplicatedBounds, group.PlaceBounds, group.IncarnationBounds} {
 		lo, hi := bounds()
 		err := meta.Scan(r, lo, hi, func(k, v []byte) (bool, error) { return true, f(k, v) })
 		if err != nil {
@@ -166,7 +188,7 @@ func (s *state) settle(groups []*rows) {
 				}
 			}
 			for _, pl := range p.GetPlaced() {
-				g.places[pl.GetId()] = chunkOf(pl)
+				g.put(pl)
 			}
 			for _, d := range p.GetDropped() {
 				delete(g.places, d.GetId())
@@ -248,13 +270,27 @@ func (s *state) parseGroupRow(g *rows, k, v []byte) error {
 			return err
 		}
 		s.decisions = append(s.decisions, decision{d, g.id})
+	case within(meta.SessionBounds()):
+		x := &record.Session{}
+		c, ok := meta.ParseSessionKey(k)
+		if err := proto.Unmarshal(v, x); err != nil || !ok {
+			return fmt.Errorf("session: %w", err)
+		}
+		s.sessions[c] = x
+	case within(meta.FileLocksBounds()):
+		ino, ok := meta.ParseFileLocksKey(k)
+		all, err := meta.DecodeFileLocks(v)
+		if err != nil || !ok {
+			return fmt.Errorf("locks: %w", err)
+		}
+		s.locks[ino] = locks{all, g.id}
 	}
 	return nil
 }
 
 // add notes a finding; ino 0 is none. The inode's row is among those that say so.
 func (s *state) add(code Code, sev Severity, g objcache.GroupID, ino objcache.Ino, format string, args ...any) *Finding {
-	f := Finding{Code: code, Severity: sev, Group: g, Ino: ino, Text: fmt.Sprintf(format, args...)}
+	f := Finding{Code: code, Severity: sev, Group: g, Ino: ino, Text: fmt.Sprintf(format, args...), Repair: remedy(code)}
 	if ino != 0 {
 		f.rows = [][]byte{meta.InodeKey(ino)}
 	}

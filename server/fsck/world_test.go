@@ -158,7 +158,7 @@ func placeKey(id uint64) []byte { return binary.BigEndian.AppendUint64([]byte("L
 
 func (w *world) place(k objcache.ChunkKey, id uint64) {
 	w.t.Helper()
-	w.put(w.view.OwnerOfChunk(k), placeKey(id), &record.Placed{Id: id, Ino: uint64(k.Ino), Chunk: k.Index, Place: &record.Place{File: 1, Len: 100}})
+	w.put(w.view.OwnerOfChunk(k), placeKey(id), &record.Placed{Id: id, Ino: uint64(k.Ino), Chunk: k.Index, Place: &record.Place{File: 1, Off: int64(id) << 12, Len: 100}})
 }
 
 // changeInode changes an inode's row and nothing else.
