@@ -80,7 +80,7 @@ func TestFsck_FindsNothingUnderAWorkload(t *testing.T) {
 	}
 	for range 5 {
 		before := done.Load()
-		wait.Until(t, 30*time.Second, "the workload goes on", func() bool { return done.Load() > before+20 })
+		wait.Until(t, 30*time.Second, "the workload goes on", func() bool { return done.Load() > before+150 || ctx.Err() != nil })
 		rep, unsure, err := r.checker(false).Check(t.Context())
 		if err != nil || len(rep.Findings) > 0 {
 			t.Errorf("%d unsure, %v, found%s", unsure, err, describe(rep.Findings))
@@ -129,7 +129,7 @@ func (b *bustle) turn(ctx context.Context) (err error) {
 		err = b.write(ctx, d, n)
 	}
 	for _, k := range []objcache.Kind{
-		objcache.NotExist, objcache.Exist, objcache.IsDir, objcache.NotDir, objcache.NotEmpty, objcache.Permission, objcache.Stale, objcache.Invalid,
+		objcache.NotExist, objcache.Exist, objcache.IsDir, objcache.NotDir, objcache.NotEmpty, objcache.Permission, objcache.NotPermitted, objcache.Stale, objcache.Invalid,
 	} {
 		if errors.Is(err, k) {
 			return nil
