@@ -210,7 +210,9 @@ func TestFsckOffline_NamesDamage(t *testing.T) {
 			dirs := r.copied()
 			c.plant(dirs)
 			found := checkOffline(t, dirs, c.verify)
-			ok := slices.ContainsFunc(found, func(f fsck.Finding) bool { return f.Code == c.code && f.Path == c.path && strings.Contains(f.Text, c.want) })
+			ok := slices.ContainsFunc(found, func(f fsck.Finding) bool {
+				return f.Code == c.code && f.Path == c.path && strings.Contains(f.Text, c.want)
+			})
 			if !ok {
 				t.Errorf("found%s, want %s %s: %s", describe(found), c.code, c.path, c.want)
 			}
@@ -229,7 +231,9 @@ func TestFsckOffline_BytesThatNoRowNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(found, func(f fsck.Finding) bool { return f.Code == "file-nameless" && f.Bytes == 4096 && f.Severity == fsck.Note }) {
+	if !slices.ContainsFunc(found, func(f fsck.Finding) bool {
+		return f.Code == "file-nameless" && f.Bytes == 4096 && f.Severity == fsck.Note
+	}) {
 		t.Errorf("found%s", describe(found))
 	}
 }

@@ -67,7 +67,9 @@ func (s *state) rows(ctx context.Context, dir string, disk *fsck.Disk) (out []ro
 	if err := copyRows(ctx, filepath.Join(dir, "rows"), tmp); err != nil {
 		return nil, err
 	}
-	bad := func(err error) { disk.Damages = append(disk.Damages, fmt.Sprintf("rows in %s: %v", filepath.Join(dir, "rows"), err)) }
+	bad := func(err error) {
+		disk.Damages = append(disk.Damages, fmt.Sprintf("rows in %s: %v", filepath.Join(dir, "rows"), err))
+	}
 	db, err := pebble.Open(tmp, &pebble.Options{DisableWAL: true, MemTableSize: 16 << 20, Logger: quiet{}})
 	if err != nil {
 		bad(err)
