@@ -59,12 +59,12 @@ func TestFsck_OfProcesses(t *testing.T) {
 		data[i] = byte(rand.Uint32())
 	}
 	for _, name := range []string{"kept", "lost"} {
-		if err := os.WriteFile(filepath.Join(p.mnt(), "dev", name), data[:1<<20], 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(p.mnt(), "objcache", name), data[:1<<20], 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.run("flush")
-	if err := os.WriteFile(filepath.Join(p.mnt(), "dev", "lost"), data[1<<20:], 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.mnt(), "objcache", "lost"), data[1<<20:], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	dev := []string{"dev", "--state", p.state, "fsck"}
@@ -82,18 +82,18 @@ func TestFsck_OfProcesses(t *testing.T) {
 	}
 	p.rot(data[1<<20:][100<<10:][:1000])
 	r, code := p.fsck(append(dev, "--verify")...)
-	if code != 1 || len(r.Findings) == 0 || r.Findings[0].Code != "extent-rotten" || r.Findings[0].Path != "/dev/lost" {
+	if code != 1 || len(r.Findings) == 0 || r.Findings[0].Code != "extent-rotten" || r.Findings[0].Path != "/objcache/lost" {
 		t.Errorf("with a byte flipped: exit %d, %+v", code, r)
 	}
 	p.run("start", "server-0", "server-1")
-	if r, code := p.fsck(append(dev, "--verify", "--repair", "--revert-lost")...); code != 0 || len(r.Repairs) != 1 || r.Repairs[0].Path != "/dev/lost" || !r.Repairs[0].Lost {
+	if r, code := p.fsck(append(dev, "--verify", "--repair", "--revert-lost")...); code != 0 || len(r.Repairs) != 1 || r.Repairs[0].Path != "/objcache/lost" || !r.Repairs[0].Lost {
 		t.Errorf("repair: exit %d, %+v", code, r)
 	}
 	if r, code := p.fsck(append(dev, "--verify")...); code != 0 {
 		t.Errorf("after the repair: exit %d, %+v", code, r)
 	}
 	for name, want := range map[string][]byte{"kept": data[:1<<20], "lost": data[:1<<20]} {
-		if got, err := os.ReadFile(filepath.Join(p.mnt(), "dev", name)); err != nil || !bytes.Equal(got, want) {
+		if got, err := os.ReadFile(filepath.Join(p.mnt(), "objcache", name)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes, %v", name, len(got), err)
 		}
 	}
