@@ -114,6 +114,9 @@ var damages = []struct {
 		w.changeInode(cleanIno, func(in *record.Inode) { in.AttrDirty, in.DirtySince = true, 9 })
 		w.set(w.view.OwnerOfInode(cleanIno), meta.DirtyKey(9, cleanIno), nil)
 	}, []want{{owingLeft, "/data/d/clean"}}},
+	{"a clean file with a name that has no object", func(w *world) {
+		w.changeInode(linkIno, func(in *record.Inode) { in.Links[1].Key = "" })
+	}, []want{{cleanUnstored, "/data/d/link"}}},
 	{"a misplaced entry", func(w *world) {
 		w.drop(meta.EntryKey(dirIno, "clean"))
 		w.put(w.other(dirIno), meta.EntryKey(dirIno, "clean"), &record.DirEntry{Ino: uint64(cleanIno), Mode: objcache.ModeRegular, Cookie: 1})
@@ -121,7 +124,7 @@ var damages = []struct {
 	{"a misplaced inode", func(w *world) {
 		w.drop(meta.InodeKey(linkIno))
 		w.put(w.other(linkIno), meta.InodeKey(linkIno), &record.Inode{Ino: uint64(linkIno), Mode: objcache.ModeRegular, Nlink: 2, Bucket: "data", Links: []*record.Link{
-			{Dir: uint64(bucket), Name: "link"}, {Dir: uint64(dirIno), Name: "link"},
+			{Dir: uint64(bucket), Name: "link", Key: "link"}, {Dir: uint64(dirIno), Name: "link", Key: "d/link"},
 		}})
 	}, []want{{rowMisplaced, "/data/link"}}},
 	{"a misplaced chunk", func(w *world) {
@@ -216,22 +219,19 @@ var damages = []struct {
 	{"an object that is not there", func(w *world) {
 		w.in.Objects = objects()
 		delete(w.in.Objects["data"], "d/clean")
-	}, append(unwritten, want{objectMissing, "/data/d/clean"})},
+	}, []want{{objectMissing, "/data/d/clean"}}},
 	{"another object", func(w *world) {
 		w.in.Objects = objects()
 		w.in.Objects["data"]["d/clean"] = external.Object{Key: "d/clean", ETag: "e2", Size: 5}
-	}, append(unwritten, want{objectOther, "/data/d/clean"})},
+	}, []want{{objectOther, "/data/d/clean"}}},
 	{"an object without a name", func(w *world) {
 		w.quiet()
 		w.changeInode(dirtyIno, func(in *record.Inode) { in.Links[0].Key, in.Links[0].Etag, in.Size = "d/dirty", "e3", 1 })
 		w.in.Objects = objects()
 		w.in.Objects["data"]["d/dirty"] = external.Object{Key: "d/dirty", ETag: "e3", Size: 1}
 		w.in.Objects["data"]["stray"] = external.Object{Key: "stray"}
-	}, append(unwritten, want{objectStray, ""})},
+	}, []want{{objectStray, ""}}},
 }
-
-// unwritten is that the links of a healthy world have no object: they stand for nothing when the bucket is looked at.
-var unwritten = []want{{objectMissing, "/data/link"}, {objectMissing, "/data/link"}}
 
 // circular is the path of a directory that stands below itself, as far as it is written.
 const circular = "circle"

@@ -65,7 +65,7 @@ func TestRunning_RowsReadAtDifferentMomentsAreNoDamage(t *testing.T) {
 			w.dangle(1)
 			return
 		}
-		w.inode(&record.Inode{Ino: uint64(w.remote()), Mode: objcache.ModeRegular, Nlink: 1, Links: []*record.Link{{Dir: uint64(dirIno), Name: "new"}}})
+		w.inode(&record.Inode{Ino: uint64(w.remote()), Mode: objcache.ModeRegular, Nlink: 1, Links: []*record.Link{{Dir: uint64(dirIno), Name: "new", Key: "d/new"}}})
 	})
 	if len(found) != 0 || unsure != 0 {
 		t.Errorf("found %+v, %d unsure", found, unsure)

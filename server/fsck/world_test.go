@@ -80,7 +80,7 @@ func (w *world) fill() {
 	dirty := file(dirtyIno, &record.Link{Dir: uint64(dirIno), Name: "dirty"})
 	dirty.Dirty, dirty.DirtySince, dirty.Size = true, 7, objcache.ChunkSize+100
 	w.inode(dirty)
-	w.inode(file(linkIno, &record.Link{Dir: uint64(bucket), Name: "link"}, &record.Link{Dir: uint64(dirIno), Name: "link"}))
+	w.inode(file(linkIno, &record.Link{Dir: uint64(bucket), Name: "link", Key: "link"}, &record.Link{Dir: uint64(dirIno), Name: "link", Key: "d/link"}))
 	w.entry(bucket, "d", dirIno, objcache.ModeDir, 1)
 	w.entry(bucket, "link", linkIno, objcache.ModeRegular, 2)
 	w.entry(dirIno, "clean", cleanIno, objcache.ModeRegular, 1)
@@ -195,14 +195,14 @@ func (w *world) changeChunk(k objcache.ChunkKey, change func(*record.Chunk)) {
 // objects is what the bucket holds of a healthy world.
 func objects() map[string]map[string]external.Object {
 	return map[string]map[string]external.Object{"data": {
-		"d/clean": {Key: "d/clean", ETag: "e1", Size: 5}, ".objcache/dirs/x": {Key: ".objcache/dirs/x"},
+		"d/clean": {Key: "d/clean", ETag: "e1", Size: 5}, "link": {Key: "link"}, "d/link": {Key: "d/link"}, ".objcache/dirs/x": {Key: ".objcache/dirs/x"},
 	}}
 }
 
 // quiet takes away what is owed, so that nothing may be under way.
 func (w *world) quiet() {
 	w.in.Quiet = true
-	w.changeInode(dirtyIno, func(in *record.Inode) { in.Dirty, in.DirtySince = false, 0 })
+	w.changeInode(dirtyIno, func(in *record.Inode) { in.Dirty, in.DirtySince, in.Links[0].Key = false, 0, "d/dirty" })
 	w.drop(meta.DirtyKey(7, dirtyIno))
 	for i := range uint32(2) {
 		w.drop(meta.ChunkKey(objcache.ChunkKey{Ino: dirtyIno, Index: i}))
