@@ -31,6 +31,9 @@ type Inspection struct {
 // acknowledged is among them; entries of a batch that a crash tore are not. Once it has met damage it calls f no more. The error is f's, or of reading files.
 func Inspect(fsys vfs.FS, dir string, after uint64, f func(index, term uint64, data []byte)) (in Inspection, err error) {
 	meta, err := openMeta(fsys, dir, &failStop{})
+	if errors.Is(err, fs.ErrNotExist) {
+		return in, nil // the crash came before the directory
+	}
 	if err != nil {
 		return in.damaged(err)
 	}
