@@ -17,6 +17,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/filelock"
 	"github.com/objcache/objcache/server"
 	"github.com/objcache/objcache/server/client"
 	"github.com/objcache/objcache/server/fsck"
@@ -181,6 +182,22 @@ func (r *rig) plantRow(key []byte, change func(old []byte) []byte) {
 	r.t.Fatalf("no group has row %x", key)
 }
 
+// plantLock lets a session have a lock on a file.
+func (r *rig) plantLock(ino objcache.Ino, session uint64) {
+	r.t.Helper()
+	l := meta.FileLocks{}
+	l.Posix = l.Posix.Set(filelock.Lock{Owner: filelock.Owner{Session: session}, Exclusive: true, End: 99})
+	row, err := meta.FileLocksRow(ino, l)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	g := r.c.View().OwnerOfInode(ino)
+	step := &rpc.Step{Step: &rpc.Step_RepairRows{RepairRows: &rpc.RepairRows{Group: uint32(g), Rows: []*rpc.RepairRow{{Key: row.GetKey(), After: row.GetValue()}}}}}
+	if err := r.checker(false).Carry(r.t.Context(), fsck.Repair{Group: g, Steps: []*rpc.Step{step}}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func drop([]byte) []byte { return nil }
 
 func changeInode(t *testing.T, f func(*record.Inode)) func([]byte) []byte {
@@ -219,11 +236,21 @@ func TestFsck_RepairsACluster(t *testing.T) {
 	r.plantRow(meta.InodeKey(gone), drop)
 	r.plantRow(meta.EntryKey(d, "dirty"), drop)
 	r.plantRow(meta.InodeKey(d), changeInode(t, func(in *record.Inode) { in.Nlink = 9 }))
+	r.plantLock(dirty, 12345)
 	found := r.fsck(false)
-	for _, want := range []string{"entry-without-inode /data/d/persisted", "link-without-entry /data/d/dirty", "link-count /data/d", "cookie /data/d/dirty"} {
+	for _, want := range []string{
+		"lock-without-session /data/d/dirty", "entry-without-inode /data/d/persisted", "link-without-entry /data/d/dirty", "link-count /data/d", "cookie /data/d/dirty",
+	} {
 		if !slices.ContainsFunc(found, func(f fsck.Finding) bool { return string(f.Code)+" "+f.Where() == want }) {
 			t.Errorf("%s is not found, but%s", want, describe(found))
 		}
+	}
+	c := r.checker(false)
+	if plan, err := fsck.Mend(t.Context(), c.Check, nil, fsck.Options{}); err != nil || len(plan.Repairs) == 0 || plan.Clean() {
+		t.Errorf("planned %+v, %v", plan.Repairs, err)
+	}
+	if again := r.fsck(false); describe(again) != describe(found) {
+		t.Errorf("a plan changed something: now found%s", describe(again))
 	}
 	out := r.mend(fsck.Options{})
 	if !out.Clean() || len(out.Repairs) == 0 {
