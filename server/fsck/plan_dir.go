@@ -122,22 +122,25 @@ func (p *planner) dropName(c *change, dir objcache.Ino, name string, e *entry) {
 	c.put(e.group, meta.EntryKey(dir, name), e.DirEntry)
 }
 
-// positions gives every name exactly one, and takes away those of nothing.
+// positions gives every name exactly one, and takes away those of nothing: atMost of each.
 func (p *planner) positions(c *change, d *inode) {
 	dir := objcache.Ino(d.GetIno())
+	gone, given := 0, 0
 	for _, cookie := range slices.Sorted(maps.Keys(p.cookies[dir])) {
 		d.Dir.NextCookie = max(d.Dir.GetNextCookie(), cookie)
 		e := p.entries[dir][p.cookies[dir][cookie]]
-		if e == nil || e.GetCookie() != cookie || e.GetIno() == 0 {
+		if gone < atMost && (e == nil || e.GetCookie() != cookie || e.GetIno() == 0) {
+			gone++
 			c.row(d.group, meta.CookieKey(dir, cookie), nil)
 			delete(p.cookies[dir], cookie)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.entries[dir])) {
 		e := p.entries[dir][name]
-		if e.GetIno() == 0 || e.group != d.group || p.cookies[dir][e.GetCookie()] == name {
+		if e.GetIno() == 0 || e.group != d.group || p.cookies[dir][e.GetCookie()] == name || given == atMost {
 			continue
 		}
+		given++
 		p.position(c, d, name, e)
 		c.put(e.group, meta.EntryKey(dir, name), e.DirEntry)
 	}
@@ -193,11 +196,12 @@ func (p *planner) noDirectory(f Finding) {
 		}
 	}
 	for _, cookie := range slices.Sorted(maps.Keys(p.cookies[f.Ino])) {
-		if p.entries[f.Ino][p.cookies[f.Ino][cookie]] == nil {
+		if n < 2*atMost && p.entries[f.Ino][p.cookies[f.Ino][cookie]] == nil {
+			n++
 			c.row(g, meta.CookieKey(f.Ino, cookie), nil)
 		}
 	}
-	c.commit(p.say(f, "%d names of a directory that is not there went", n))
+	c.commit(p.say(f, "names of a directory that is not there went"))
 }
 
 // unlinked settles a name that its inode does not know: another name is enough.

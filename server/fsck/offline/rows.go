@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -118,6 +119,9 @@ func replay(dir string, r *group.Replayer, disk *fsck.Disk) error {
 // copyRows links the tables, which never change, and copies the small files beside them.
 func copyRows(ctx context.Context, from, to string) error {
 	es, err := os.ReadDir(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a server makes them anew; whether it may, the log says
+	}
 	if err != nil {
 		return err
 	}
