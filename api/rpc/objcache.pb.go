@@ -4539,6 +4539,7 @@ type Step struct {
 	//	*Step_CheckParent
 	//	*Step_VanishDir
 	//	*Step_SetLock
+	//	*Step_RepairRows
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4770,6 +4771,15 @@ func (x *Step) GetSetLock() *SetLock {
 	return nil
 }
 
+func (x *Step) GetRepairRows() *RepairRows {
+	if x != nil {
+		if x, ok := x.Step.(*Step_RepairRows); ok {
+			return x.RepairRows
+		}
+	}
+	return nil
+}
+
 type isStep_Step interface {
 	isStep_Step()
 }
@@ -4858,6 +4868,10 @@ type Step_SetLock struct {
 	SetLock *SetLock `protobuf:"bytes,60,opt,name=set_lock,json=setLock,proto3,oneof"`
 }
 
+type Step_RepairRows struct {
+	RepairRows *RepairRows `protobuf:"bytes,70,opt,name=repair_rows,json=repairRows,proto3,oneof"`
+}
+
 func (*Step_AddEntry) isStep_Step() {}
 
 func (*Step_RemoveEntry) isStep_Step() {}
@@ -4899,6 +4913,8 @@ func (*Step_CheckParent) isStep_Step() {}
 func (*Step_VanishDir) isStep_Step() {}
 
 func (*Step_SetLock) isStep_Step() {}
+
+func (*Step_RepairRows) isStep_Step() {}
 
 type StepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -7301,6 +7317,203 @@ func (x *SetLock) GetUnlock() bool {
 	return false
 }
 
+// RepairRows replaces rows of one group that fsck has found to be wrong, if they are still what it saw. All are guarded by one lock.
+type RepairRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Rows          []*RepairRow           `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	Free          []*FreeExtent          `protobuf:"bytes,3,rep,name=free,proto3" json:"free,omitempty"`           // bytes of the group that no row names
+	Spare         []uint64               `protobuf:"varint,4,rep,packed,name=spare,proto3" json:"spare,omitempty"` // extents that another chunk names too: their bytes stay
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRows) Reset() {
+	*x = RepairRows{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRows) ProtoMessage() {}
+
+func (x *RepairRows) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRows.ProtoReflect.Descriptor instead.
+func (*RepairRows) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *RepairRows) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *RepairRows) GetRows() []*RepairRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *RepairRows) GetFree() []*FreeExtent {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *RepairRows) GetSpare() []uint64 {
+	if x != nil {
+		return x.Spare
+	}
+	return nil
+}
+
+type RepairRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Before        []byte                 `protobuf:"bytes,2,opt,name=before,proto3,oneof" json:"before,omitempty"` // absent: there must be no such row
+	After         []byte                 `protobuf:"bytes,3,opt,name=after,proto3,oneof" json:"after,omitempty"`   // absent: the row goes
+	Keep          bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`          // the row is only looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRow) Reset() {
+	*x = RepairRow{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRow) ProtoMessage() {}
+
+func (x *RepairRow) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRow.ProtoReflect.Descriptor instead.
+func (*RepairRow) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *RepairRow) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RepairRow) GetBefore() []byte {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *RepairRow) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *RepairRow) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+type FreeExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Ino           uint64                 `protobuf:"varint,2,opt,name=ino,proto3" json:"ino,omitempty"`
+	Chunk         uint32                 `protobuf:"varint,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreeExtent) Reset() {
+	*x = FreeExtent{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreeExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreeExtent) ProtoMessage() {}
+
+func (x *FreeExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreeExtent.ProtoReflect.Descriptor instead.
+func (*FreeExtent) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *FreeExtent) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FreeExtent) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *FreeExtent) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
 type ViewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -7309,7 +7522,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	mi := &file_api_rpc_objcache_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7321,7 +7534,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	mi := &file_api_rpc_objcache_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7334,7 +7547,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{85}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{88}
 }
 
 type Member struct {
@@ -7349,7 +7562,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	mi := &file_api_rpc_objcache_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7361,7 +7574,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	mi := &file_api_rpc_objcache_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7374,7 +7587,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{86}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -7418,7 +7631,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	mi := &file_api_rpc_objcache_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7430,7 +7643,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	mi := &file_api_rpc_objcache_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7443,7 +7656,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{87}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -7489,7 +7702,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[88]
+	mi := &file_api_rpc_objcache_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7501,7 +7714,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[88]
+	mi := &file_api_rpc_objcache_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7514,7 +7727,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{88}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{91}
 }
 
 type StatusReply struct {
@@ -7544,7 +7757,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[89]
+	mi := &file_api_rpc_objcache_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7556,7 +7769,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[89]
+	mi := &file_api_rpc_objcache_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7569,7 +7782,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{89}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *StatusReply) GetName() string {
@@ -7705,6 +7918,344 @@ func (x *StatusReply) GetLockWaiters() uint64 {
 	return 0
 }
 
+type RowsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verify        bool                   `protobuf:"varint,70,opt,name=verify,proto3" json:"verify,omitempty"` // read all bytes that external storage does not have first, and compare their checksums
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsRequest) Reset() {
+	*x = RowsRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsRequest) ProtoMessage() {}
+
+func (x *RowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
+func (*RowsRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *RowsRequest) GetVerify() bool {
+	if x != nil {
+		return x.Verify
+	}
+	return false
+}
+
+type RowsPage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*RepairRow           `protobuf:"bytes,70,rep,name=rows,proto3" json:"rows,omitempty"` // key and after
+	Rotten        []*RottenExtent        `protobuf:"bytes,71,rep,name=rotten,proto3" json:"rotten,omitempty"`
+	Staged        []*StagedBy            `protobuf:"bytes,72,rep,name=staged,proto3" json:"staged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsPage) Reset() {
+	*x = RowsPage{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsPage) ProtoMessage() {}
+
+func (x *RowsPage) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsPage.ProtoReflect.Descriptor instead.
+func (*RowsPage) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *RowsPage) GetRows() []*RepairRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *RowsPage) GetRotten() []*RottenExtent {
+	if x != nil {
+		return x.Rotten
+	}
+	return nil
+}
+
+func (x *RowsPage) GetStaged() []*StagedBy {
+	if x != nil {
+		return x.Staged
+	}
+	return nil
+}
+
+type RottenExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,70,opt,name=id,proto3" json:"id,omitempty"`
+	Error         string                 `protobuf:"bytes,71,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RottenExtent) Reset() {
+	*x = RottenExtent{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RottenExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RottenExtent) ProtoMessage() {}
+
+func (x *RottenExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RottenExtent.ProtoReflect.Descriptor instead.
+func (*RottenExtent) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *RottenExtent) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RottenExtent) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// StagedBy says that a client has bytes on the server's disk that no flush has committed yet.
+type StagedBy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Client        uint64                 `protobuf:"varint,70,opt,name=client,proto3" json:"client,omitempty"`
+	Ino           uint64                 `protobuf:"varint,71,opt,name=ino,proto3" json:"ino,omitempty"`
+	Chunk         uint32                 `protobuf:"varint,72,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Bytes         int64                  `protobuf:"varint,73,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Internal      bool                   `protobuf:"varint,74,opt,name=internal,proto3" json:"internal,omitempty"` // of the server itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StagedBy) Reset() {
+	*x = StagedBy{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StagedBy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StagedBy) ProtoMessage() {}
+
+func (x *StagedBy) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StagedBy.ProtoReflect.Descriptor instead.
+func (*StagedBy) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *StagedBy) GetClient() uint64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *StagedBy) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *StagedBy) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *StagedBy) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *StagedBy) GetInternal() bool {
+	if x != nil {
+		return x.Internal
+	}
+	return false
+}
+
+// RepairRequest is sent to any server.
+type RepairRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Steps         []*Step                `protobuf:"bytes,70,rep,name=steps,proto3" json:"steps,omitempty"`                                    // RepairRows only
+	Decide        *DecideRequest         `protobuf:"bytes,71,opt,name=decide,proto3" json:"decide,omitempty"`                                  // instead: the outcome of a transaction that nobody else knows any more; to the group that promised it
+	ExpireStaged  uint64                 `protobuf:"varint,72,opt,name=expire_staged,json=expireStaged,proto3" json:"expire_staged,omitempty"` // instead: what this client has staged here, if it has no session any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRequest) Reset() {
+	*x = RepairRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRequest) ProtoMessage() {}
+
+func (x *RepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
+func (*RepairRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *RepairRequest) GetSteps() []*Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *RepairRequest) GetDecide() *DecideRequest {
+	if x != nil {
+		return x.Decide
+	}
+	return nil
+}
+
+func (x *RepairRequest) GetExpireStaged() uint64 {
+	if x != nil {
+		return x.ExpireStaged
+	}
+	return 0
+}
+
+type RepairReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *Failure               `protobuf:"bytes,70,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairReply) Reset() {
+	*x = RepairReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairReply) ProtoMessage() {}
+
+func (x *RepairReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairReply.ProtoReflect.Descriptor instead.
+func (*RepairReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *RepairReply) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 type BucketStatus struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	DirName             string                 `protobuf:"bytes,1,opt,name=dir_name,json=dirName,proto3" json:"dir_name,omitempty"`
@@ -7721,7 +8272,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[90]
+	mi := &file_api_rpc_objcache_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7733,7 +8284,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[90]
+	mi := &file_api_rpc_objcache_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7746,7 +8297,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{90}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -8166,7 +8717,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\x9c\n" +
+	"\aPENDING\x10\x03\"\xdc\n" +
 	"\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
@@ -8197,7 +8748,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\fcheck_parent\x18\x15 \x01(\v2\x1c.objcache.rpc.v1.CheckParentH\x00R\vcheckParent\x12;\n" +
 	"\n" +
 	"vanish_dir\x18\x16 \x01(\v2\x1a.objcache.rpc.v1.VanishDirH\x00R\tvanishDir\x125\n" +
-	"\bset_lock\x18< \x01(\v2\x18.objcache.rpc.v1.SetLockH\x00R\asetLockB\x06\n" +
+	"\bset_lock\x18< \x01(\v2\x18.objcache.rpc.v1.SetLockH\x00R\asetLock\x12>\n" +
+	"\vrepair_rows\x18F \x01(\v2\x1b.objcache.rpc.v1.RepairRowsH\x00R\n" +
+	"repairRowsB\x06\n" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
@@ -8429,7 +8982,25 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05flock\x18\x02 \x01(\bR\x05flock\x12-\n" +
 	"\x04lock\x18\x03 \x01(\v2\x19.objcache.rpc.v1.FileLockR\x04lock\x12\x16\n" +
-	"\x06unlock\x18\x04 \x01(\bR\x06unlock\"\r\n" +
+	"\x06unlock\x18\x04 \x01(\bR\x06unlock\"\x99\x01\n" +
+	"\n" +
+	"RepairRows\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12.\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1a.objcache.rpc.v1.RepairRowR\x04rows\x12/\n" +
+	"\x04free\x18\x03 \x03(\v2\x1b.objcache.rpc.v1.FreeExtentR\x04free\x12\x14\n" +
+	"\x05spare\x18\x04 \x03(\x04R\x05spare\"~\n" +
+	"\tRepairRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\x06before\x18\x02 \x01(\fH\x00R\x06before\x88\x01\x01\x12\x19\n" +
+	"\x05after\x18\x03 \x01(\fH\x01R\x05after\x88\x01\x01\x12\x12\n" +
+	"\x04keep\x18\x04 \x01(\bR\x04keepB\t\n" +
+	"\a_beforeB\b\n" +
+	"\x06_after\"D\n" +
+	"\n" +
+	"FreeExtent\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
+	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05chunk\x18\x03 \x01(\rR\x05chunk\"\r\n" +
 	"\vViewRequest\"d\n" +
 	"\x06Member\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
@@ -8467,7 +9038,28 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bsessions\x18( \x01(\x04R\bsessions\x12\x1d\n" +
 	"\n" +
 	"file_locks\x18) \x01(\x04R\tfileLocks\x12!\n" +
-	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\"\x99\x02\n" +
+	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\"%\n" +
+	"\vRowsRequest\x12\x16\n" +
+	"\x06verify\x18F \x01(\bR\x06verify\"\xa4\x01\n" +
+	"\bRowsPage\x12.\n" +
+	"\x04rows\x18F \x03(\v2\x1a.objcache.rpc.v1.RepairRowR\x04rows\x125\n" +
+	"\x06rotten\x18G \x03(\v2\x1d.objcache.rpc.v1.RottenExtentR\x06rotten\x121\n" +
+	"\x06staged\x18H \x03(\v2\x19.objcache.rpc.v1.StagedByR\x06staged\"4\n" +
+	"\fRottenExtent\x12\x0e\n" +
+	"\x02id\x18F \x01(\x04R\x02id\x12\x14\n" +
+	"\x05error\x18G \x01(\tR\x05error\"|\n" +
+	"\bStagedBy\x12\x16\n" +
+	"\x06client\x18F \x01(\x04R\x06client\x12\x10\n" +
+	"\x03ino\x18G \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05chunk\x18H \x01(\rR\x05chunk\x12\x14\n" +
+	"\x05bytes\x18I \x01(\x03R\x05bytes\x12\x1a\n" +
+	"\binternal\x18J \x01(\bR\binternal\"\x99\x01\n" +
+	"\rRepairRequest\x12+\n" +
+	"\x05steps\x18F \x03(\v2\x15.objcache.rpc.v1.StepR\x05steps\x126\n" +
+	"\x06decide\x18G \x01(\v2\x1e.objcache.rpc.v1.DecideRequestR\x06decide\x12#\n" +
+	"\rexpire_staged\x18H \x01(\x04R\fexpireStaged\"A\n" +
+	"\vRepairReply\x122\n" +
+	"\afailure\x18F \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
 	"\vbucket_name\x18\x02 \x01(\tR\n" +
@@ -8484,10 +9076,12 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\fTransactions\x12I\n" +
 	"\aPrepare\x12\x1f.objcache.rpc.v1.PrepareRequest\x1a\x1d.objcache.rpc.v1.PrepareReply\x12F\n" +
 	"\x06Decide\x12\x1e.objcache.rpc.v1.DecideRequest\x1a\x1c.objcache.rpc.v1.DecideReply\x12C\n" +
-	"\x05Query\x12\x1d.objcache.rpc.v1.QueryRequest\x1a\x1b.objcache.rpc.v1.QueryReply2\x91\x01\n" +
+	"\x05Query\x12\x1d.objcache.rpc.v1.QueryRequest\x1a\x1b.objcache.rpc.v1.QueryReply2\x9c\x02\n" +
 	"\x05Admin\x12F\n" +
 	"\x06Status\x12\x1e.objcache.rpc.v1.StatusRequest\x1a\x1c.objcache.rpc.v1.StatusReply\x12@\n" +
-	"\x04View\x12\x1c.objcache.rpc.v1.ViewRequest\x1a\x1a.objcache.rpc.v1.ViewReplyB&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
+	"\x04View\x12\x1c.objcache.rpc.v1.ViewRequest\x1a\x1a.objcache.rpc.v1.ViewReply\x12A\n" +
+	"\x04Rows\x12\x1c.objcache.rpc.v1.RowsRequest\x1a\x19.objcache.rpc.v1.RowsPage0\x01\x12F\n" +
+	"\x06Repair\x12\x1e.objcache.rpc.v1.RepairRequest\x1a\x1c.objcache.rpc.v1.RepairReplyB&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
 
 var (
 	file_api_rpc_objcache_proto_rawDescOnce sync.Once
@@ -8502,7 +9096,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -8594,14 +9188,23 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*SessionReply)(nil),      // 87: objcache.rpc.v1.SessionReply
 	(*EndSessionRequest)(nil), // 88: objcache.rpc.v1.EndSessionRequest
 	(*SetLock)(nil),           // 89: objcache.rpc.v1.SetLock
-	(*ViewRequest)(nil),       // 90: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 91: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 92: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 93: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 94: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 95: objcache.rpc.v1.BucketStatus
-	nil,                       // 96: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 97: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*RepairRows)(nil),        // 90: objcache.rpc.v1.RepairRows
+	(*RepairRow)(nil),         // 91: objcache.rpc.v1.RepairRow
+	(*FreeExtent)(nil),        // 92: objcache.rpc.v1.FreeExtent
+	(*ViewRequest)(nil),       // 93: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 94: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 95: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 96: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 97: objcache.rpc.v1.StatusReply
+	(*RowsRequest)(nil),       // 98: objcache.rpc.v1.RowsRequest
+	(*RowsPage)(nil),          // 99: objcache.rpc.v1.RowsPage
+	(*RottenExtent)(nil),      // 100: objcache.rpc.v1.RottenExtent
+	(*StagedBy)(nil),          // 101: objcache.rpc.v1.StagedBy
+	(*RepairRequest)(nil),     // 102: objcache.rpc.v1.RepairRequest
+	(*RepairReply)(nil),       // 103: objcache.rpc.v1.RepairReply
+	(*BucketStatus)(nil),      // 104: objcache.rpc.v1.BucketStatus
+	nil,                       // 105: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 106: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -8651,11 +9254,11 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	10,  // 44: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
 	14,  // 45: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
 	0,   // 46: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	96,  // 47: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	105, // 47: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
 	32,  // 48: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
 	33,  // 49: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
 	10,  // 50: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	97,  // 51: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	106, // 51: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
 	1,   // 52: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
 	51,  // 53: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
 	58,  // 54: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
@@ -8684,43 +9287,56 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	82,  // 77: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
 	81,  // 78: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
 	89,  // 79: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
-	61,  // 80: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 81: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 82: objcache.rpc.v1.Relink.owed:type_name -> objcache.rpc.v1.Debt
-	17,  // 83: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	22,  // 84: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	33,  // 85: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73,  // 86: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	73,  // 87: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	78,  // 88: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	3,   // 89: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
-	83,  // 90: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
-	10,  // 91: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
-	83,  // 92: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
-	4,   // 93: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
-	83,  // 94: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
-	91,  // 95: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	95,  // 96: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	51,  // 97: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	6,   // 98: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 99: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 100: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 101: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 102: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	93,  // 103: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	90,  // 104: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	7,   // 105: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	50,  // 106: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	53,  // 107: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	55,  // 108: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	57,  // 109: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	94,  // 110: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	92,  // 111: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	105, // [105:112] is the sub-list for method output_type
-	98,  // [98:105] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	90,  // 80: objcache.rpc.v1.Step.repair_rows:type_name -> objcache.rpc.v1.RepairRows
+	61,  // 81: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 82: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 83: objcache.rpc.v1.Relink.owed:type_name -> objcache.rpc.v1.Debt
+	17,  // 84: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 85: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 86: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 87: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 88: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 89: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 90: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 91: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 92: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 93: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 94: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 95: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 96: objcache.rpc.v1.RepairRows.rows:type_name -> objcache.rpc.v1.RepairRow
+	92,  // 97: objcache.rpc.v1.RepairRows.free:type_name -> objcache.rpc.v1.FreeExtent
+	94,  // 98: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	104, // 99: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 100: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	91,  // 101: objcache.rpc.v1.RowsPage.rows:type_name -> objcache.rpc.v1.RepairRow
+	100, // 102: objcache.rpc.v1.RowsPage.rotten:type_name -> objcache.rpc.v1.RottenExtent
+	101, // 103: objcache.rpc.v1.RowsPage.staged:type_name -> objcache.rpc.v1.StagedBy
+	58,  // 104: objcache.rpc.v1.RepairRequest.steps:type_name -> objcache.rpc.v1.Step
+	54,  // 105: objcache.rpc.v1.RepairRequest.decide:type_name -> objcache.rpc.v1.DecideRequest
+	9,   // 106: objcache.rpc.v1.RepairReply.failure:type_name -> objcache.rpc.v1.Failure
+	6,   // 107: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 108: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 109: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 110: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 111: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	96,  // 112: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	93,  // 113: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	98,  // 114: objcache.rpc.v1.Admin.Rows:input_type -> objcache.rpc.v1.RowsRequest
+	102, // 115: objcache.rpc.v1.Admin.Repair:input_type -> objcache.rpc.v1.RepairRequest
+	7,   // 116: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 117: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 118: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 119: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 120: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	97,  // 121: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	95,  // 122: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	99,  // 123: objcache.rpc.v1.Admin.Rows:output_type -> objcache.rpc.v1.RowsPage
+	103, // 124: objcache.rpc.v1.Admin.Repair:output_type -> objcache.rpc.v1.RepairReply
+	116, // [116:125] is the sub-list for method output_type
+	107, // [107:116] is the sub-list for method input_type
+	107, // [107:107] is the sub-list for extension type_name
+	107, // [107:107] is the sub-list for extension extendee
+	0,   // [0:107] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -8796,14 +9412,16 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_CheckParent)(nil),
 		(*Step_VanishDir)(nil),
 		(*Step_SetLock)(nil),
+		(*Step_RepairRows)(nil),
 	}
+	file_api_rpc_objcache_proto_msgTypes[86].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   93,
+			NumMessages:   102,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -355,6 +355,8 @@ var Transactions_ServiceDesc = grpc.ServiceDesc{
 const (
 	Admin_Status_FullMethodName = "/objcache.rpc.v1.Admin/Status"
 	Admin_View_FullMethodName   = "/objcache.rpc.v1.Admin/View"
+	Admin_Rows_FullMethodName   = "/objcache.rpc.v1.Admin/Rows"
+	Admin_Repair_FullMethodName = "/objcache.rpc.v1.Admin/Repair"
 )
 
 // AdminClient is the client API for Admin service.
@@ -365,6 +367,10 @@ const (
 type AdminClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusReply, error)
 	View(ctx context.Context, in *ViewRequest, opts ...grpc.CallOption) (*ViewReply, error)
+	// Rows streams all rows of the server's group as of one moment, and what its disk is known to have lost.
+	Rows(ctx context.Context, in *RowsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RowsPage], error)
+	// Repair carries out one transaction of fsck.
+	Repair(ctx context.Context, in *RepairRequest, opts ...grpc.CallOption) (*RepairReply, error)
 }
 
 type adminClient struct {
@@ -395,6 +401,35 @@ func (c *adminClient) View(ctx context.Context, in *ViewRequest, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *adminClient) Rows(ctx context.Context, in *RowsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RowsPage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[0], Admin_Rows_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RowsRequest, RowsPage]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RowsClient = grpc.ServerStreamingClient[RowsPage]
+
+func (c *adminClient) Repair(ctx context.Context, in *RepairRequest, opts ...grpc.CallOption) (*RepairReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RepairReply)
+	err := c.cc.Invoke(ctx, Admin_Repair_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -403,6 +438,10 @@ func (c *adminClient) View(ctx context.Context, in *ViewRequest, opts ...grpc.Ca
 type AdminServer interface {
 	Status(context.Context, *StatusRequest) (*StatusReply, error)
 	View(context.Context, *ViewRequest) (*ViewReply, error)
+	// Rows streams all rows of the server's group as of one moment, and what its disk is known to have lost.
+	Rows(*RowsRequest, grpc.ServerStreamingServer[RowsPage]) error
+	// Repair carries out one transaction of fsck.
+	Repair(context.Context, *RepairRequest) (*RepairReply, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -418,6 +457,12 @@ func (UnimplementedAdminServer) Status(context.Context, *StatusRequest) (*Status
 }
 func (UnimplementedAdminServer) View(context.Context, *ViewRequest) (*ViewReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method View not implemented")
+}
+func (UnimplementedAdminServer) Rows(*RowsRequest, grpc.ServerStreamingServer[RowsPage]) error {
+	return status.Error(codes.Unimplemented, "method Rows not implemented")
+}
+func (UnimplementedAdminServer) Repair(context.Context, *RepairRequest) (*RepairReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Repair not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -476,6 +521,35 @@ func _Admin_View_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Admin_Rows_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RowsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).Rows(m, &grpc.GenericServerStream[RowsRequest, RowsPage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RowsServer = grpc.ServerStreamingServer[RowsPage]
+
+func _Admin_Repair_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RepairRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Repair(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Repair_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Repair(ctx, req.(*RepairRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -491,7 +565,17 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "View",
 			Handler:    _Admin_View_Handler,
 		},
+		{
+			MethodName: "Repair",
+			Handler:    _Admin_Repair_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Rows",
+			Handler:       _Admin_Rows_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "api/rpc/objcache.proto",
 }

@@ -118,11 +118,7 @@ func (c *Client) ask(ctx context.Context, address string) error {
 	if err != nil {
 		return rpc.FromStatus(err)
 	}
-	ms := make([]ring.Member, 0, len(r.GetMembers()))
-	for _, m := range r.GetMembers() {
-		ms = append(ms, ring.Member{Group: objcache.GroupID(m.GetGroup()), Name: m.GetName(), Address: m.GetAddress(), Weight: int(m.GetWeight())})
-	}
-	v, err := ring.New(objcache.ViewVersion{Epoch: r.GetEpoch(), Version: r.GetVersion()}, ms)
+	v, err := ViewOf(r)
 	if err != nil {
 		return err
 	}
@@ -133,6 +129,15 @@ func (c *Client) ask(ctx context.Context, address string) error {
 	}
 	c.mu.upload = r.GetUpload()
 	return nil
+}
+
+// ViewOf is the view that a server told.
+func ViewOf(r *rpc.ViewReply) (*ring.View, error) {
+	ms := make([]ring.Member, 0, len(r.GetMembers()))
+	for _, m := range r.GetMembers() {
+		ms = append(ms, ring.Member{Group: objcache.GroupID(m.GetGroup()), Name: m.GetName(), Address: m.GetAddress(), Weight: int(m.GetWeight())})
+	}
+	return ring.New(objcache.ViewVersion{Epoch: r.GetEpoch(), Version: r.GetVersion()}, ms)
 }
 
 func (c *Client) refresh(ctx context.Context) {

@@ -134,6 +134,8 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.vanishDir(x.VanishDir)
 	case *rpc.Step_SetLock:
 		return nil, e.setLock(x.SetLock)
+	case *rpc.Step_RepairRows:
+		return nil, e.repairRows(x.RepairRows)
 	}
 	return nil, objcache.Errorf(objcache.NotSupported, "step %T", s.GetStep())
 }

@@ -70,6 +70,8 @@ func lock(s *rpc.Step) string {
 		return LockInode(x.VanishDir.GetIno())
 	case *rpc.Step_SetLock:
 		return LockFileLocks(x.SetLock.GetIno())
+	case *rpc.Step_RepairRows:
+		return lockOfRepair(x.RepairRows)
 	}
 	return "" // Step refuses it
 }
@@ -123,6 +125,8 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return inode(x.VanishDir.GetIno())
 	case *rpc.Step_SetLock:
 		return inode(x.SetLock.GetIno())
+	case *rpc.Step_RepairRows:
+		return objcache.GroupID(x.RepairRows.GetGroup())
 	}
 	return 0 // Step refuses it
 }

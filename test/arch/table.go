@@ -53,6 +53,8 @@ var Table = []Room{
 	{Path: "server/fsck", Floor: 5},
 
 	{Path: "server/rpc", Floor: 6},
+	{Path: "server/fsck/online", Floor: 6},
+	{Path: "server/fsck/offline", Floor: 6},
 
 	{Path: "server", Floor: 7},
 
