@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 OBJCACHE_CACHE ?= $(HOME)/.cache/objcache
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
-TAGS := integration,tests3
+TAGS := integration,tests3,soak
 
 # key FILE... is a name for the content of the files.
 key = $(shell cat /dev/null $(wildcard $(1)) | sha256sum | cut -c1-16)
@@ -66,7 +66,14 @@ soak: SECONDS ?= 600
 soak: ## Break clusters in a simulated time with new seeds for SECONDS=600, until one fails; its journal is kept in bin/soak
 	@mkdir -p bin/soak
 	OBJCACHE_SOAK=$(SECONDS) OBJCACHE_JOURNALS=$(CURDIR)/bin/soak \
-		go test -count=1 -timeout 0 -v -run 'TestSoak$$' ./server/servertest/bubble | tee bin/soak/soak.log
+		go test -tags soak -count=1 -timeout 0 -v -run 'TestSoak$$' ./server/servertest/bubble | tee bin/soak/soak.log
+
+.PHONY: soak-crash
+soak-crash: SECONDS ?= 600
+soak-crash: bin/versitygw ## Walk all failpoints of real processes with kill and stop, and kill at random for SECONDS=600, with a new seed
+	@mkdir -p bin/soak
+	OBJCACHE_VERSITYGW=$(CURDIR)/bin/versitygw OBJCACHE_CRASH_SECONDS=$(SECONDS) OBJCACHE_SQLITE_SECONDS=$(SECONDS) OBJCACHE_SEED=$$(date +%s) \
+		go test -tags integration -count=1 -timeout 0 -v ./test/crash | tee bin/soak/crash.log
 
 .PHONY: test-s3
 test-s3: bin/versitygw bin/minio ## Run the contract of external storage on every S3 server at hand, MinIO included

@@ -43,4 +43,5 @@ const (
 	LogSegmentBytes   = "OBJCACHE_FAILPOINTS_LOG_SEGMENT_BYTES"   // replica.Config.SegmentSize
 	SnapshotEntries   = "OBJCACHE_FAILPOINTS_SNAPSHOT_ENTRIES"    // replica.Config.SnapshotEntries
 	ChunkSegmentBytes = "OBJCACHE_FAILPOINTS_CHUNK_SEGMENT_BYTES" // chunk.Options.SegmentSize
+	S3ResponseMillis  = "OBJCACHE_FAILPOINTS_S3_RESPONSE_MS"      // s3.Config.ResponseTimeout
 )

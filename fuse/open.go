@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 )
 
 // Open is open(2) of a file that exists: from here on this mount serves what every mount had closed before.
@@ -110,6 +111,7 @@ func (fs *FS) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out
 func (fs *FS) createOrFind(ctx context.Context, dir objcache.Ino, in *fuse.CreateIn, name string) (objcache.Attr, error) {
 	n := NewNode{Mode: in.Mode&07777 | objcache.ModeRegular, Open: true, Credentials: Credentials{UID: in.Uid, GID: in.Gid}}
 	a, err := fs.backend.Create(ctx, dir, name, n)
+	failpoint.Hit(failpoint.MountNamed)
 	if !errors.Is(err, objcache.Exist) || in.Flags&syscall.O_EXCL != 0 {
 		return a, err
 	}

@@ -6,12 +6,14 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/failpoint"
 	"github.com/objcache/objcache/server/chunk"
 	"github.com/objcache/objcache/server/external"
 	"github.com/objcache/objcache/server/external/s3"
@@ -111,6 +113,7 @@ func openS3(ctx context.Context, b Bucket) (Store, error) {
 	}
 	s, err := s3.Open(ctx, s3.Config{
 		Bucket: b.BucketName, Endpoint: b.Endpoint, Region: b.Region, AccessKey: b.AccessKey, SecretKey: b.SecretKey, CABundle: ca, PathStyle: b.PathStyle,
+		ResponseTimeout: time.Duration(failpoint.Number(failpoint.S3ResponseMillis)) * time.Millisecond,
 	})
 	if err != nil {
 		return nil, err

@@ -56,6 +56,7 @@ type Server struct {
 	metrics  *prometheus.Registry
 	failed   chan error
 	scrubbed atomic.Uint64 // bytes
+	checks   atomic.Int32  // streams of Rows under way
 	stop     context.CancelFunc
 	work     *errgroup.Group
 	ready    bool
@@ -157,6 +158,9 @@ func (s *Server) Address() string { return s.listen.Addr().String() }
 
 // Applied is the index of the last entry of the log that the group's rows hold.
 func (s *Server) Applied() uint64 { return s.group.Applied() }
+
+// Rows reads the rows of the group as they are.
+func (s *Server) Rows() meta.Reader { return s.group.DB() }
 
 // Failed delivers the reason for which the server must stop: a disk that lies, a listener that broke.
 func (s *Server) Failed() <-chan error { return s.failed }

@@ -43,6 +43,7 @@ type identity struct {
 	Group    uint32                           `json:"group"`
 	Capacity int64                            `json:"capacity"`          // chosen at the first start, bytes
 	Buckets  map[string]external.Capabilities `json:"buckets,omitempty"` // what the last probe found
+	Members  []Member                         `json:"members,omitempty"` // of the cluster, as of the last start: for those who check the directory
 }
 
 func openState(cfg Config, on *Platform) (*state, error) {
@@ -71,6 +72,7 @@ func (s *state) identify(cfg Config) error {
 				s.id.Group = m.Group
 			}
 		}
+		s.id.Members = cfg.Members
 		return nil // written by remember, once the first start has succeeded so far
 	}
 	if err != nil {
@@ -89,6 +91,7 @@ func (s *state) identify(cfg Config) error {
 	case s.id.Epoch != cfg.Epoch:
 		return objcache.Errorf(objcache.Invalid, "state directory %s is of epoch %d, not %d", s.dir, s.id.Epoch, cfg.Epoch)
 	}
+	s.id.Members = cfg.Members
 	if s.id.Buckets == nil {
 		s.id.Buckets = map[string]external.Capabilities{}
 	}

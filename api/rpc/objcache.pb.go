@@ -1908,7 +1908,8 @@ type CreateRequest struct {
 	Uid           uint32                 `protobuf:"varint,6,opt,name=uid,proto3" json:"uid,omitempty"`
 	Gid           uint32                 `protobuf:"varint,7,opt,name=gid,proto3" json:"gid,omitempty"`
 	Now           int64                  `protobuf:"varint,8,opt,name=now,proto3" json:"now,omitempty"`
-	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"` // register an open too, if the inode is this group's
+	Open          bool                   `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`      // register an open too, if the inode is this group's
+	Number        uint64                 `protobuf:"varint,10,opt,name=number,proto3" json:"number,omitempty"` // of that open
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2004,6 +2005,13 @@ func (x *CreateRequest) GetOpen() bool {
 		return x.Open
 	}
 	return false
+}
+
+func (x *CreateRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
 }
 
 type RemoveRequest struct {
@@ -2365,6 +2373,7 @@ func (x *XattrReply) GetNames() []string {
 type OpenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
+	Number        uint64                 `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"` // of this open, the client's opens in order
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2402,6 +2411,13 @@ func (*OpenRequest) Descriptor() ([]byte, []int) {
 func (x *OpenRequest) GetIno() uint64 {
 	if x != nil {
 		return x.Ino
+	}
+	return 0
+}
+
+func (x *OpenRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -2445,7 +2461,8 @@ func (*HurryRequest) Descriptor() ([]byte, []int) {
 
 type ReleaseRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // opens that ended, by inode
+	Closed        map[uint64]uint32      `protobuf:"bytes,3,rep,name=closed,proto3" json:"closed,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // inodes that are not open any more, by the opens before this number
+	Before        uint64                 `protobuf:"varint,4,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2485,6 +2502,13 @@ func (x *ReleaseRequest) GetClosed() map[uint64]uint32 {
 		return x.Closed
 	}
 	return nil
+}
+
+func (x *ReleaseRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
 }
 
 type ReadRequest struct {
@@ -3114,7 +3138,8 @@ func (x *RefreshRequest) GetIno() uint64 {
 
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Opens         map[uint64]uint32      `protobuf:"bytes,1,rep,name=opens,proto3" json:"opens,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Opens         map[uint64]uint32      `protobuf:"bytes,1,rep,name=opens,proto3" json:"opens,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // everything that is open in this group, by inode
+	Before        uint64                 `protobuf:"varint,2,opt,name=before,proto3" json:"before,omitempty"`                                                                          // by the opens before this number: others are over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3154,6 +3179,13 @@ func (x *RenewRequest) GetOpens() map[uint64]uint32 {
 		return x.Opens
 	}
 	return nil
+}
+
+func (x *RenewRequest) GetBefore() uint64 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
 }
 
 // InspectRequest is asked by other servers: an inode with what only servers need to know.
@@ -4606,6 +4638,7 @@ type Step struct {
 	//	*Step_LoseInode
 	//	*Step_RevertInode
 	//	*Step_RevertEntry
+	//	*Step_RepairRows
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4864,6 +4897,15 @@ func (x *Step) GetRevertEntry() *RevertEntry {
 	return nil
 }
 
+func (x *Step) GetRepairRows() *RepairRows {
+	if x != nil {
+		if x, ok := x.Step.(*Step_RepairRows); ok {
+			return x.RepairRows
+		}
+	}
+	return nil
+}
+
 type isStep_Step interface {
 	isStep_Step()
 }
@@ -4964,6 +5006,10 @@ type Step_RevertEntry struct {
 	RevertEntry *RevertEntry `protobuf:"bytes,82,opt,name=revert_entry,json=revertEntry,proto3,oneof"`
 }
 
+type Step_RepairRows struct {
+	RepairRows *RepairRows `protobuf:"bytes,70,opt,name=repair_rows,json=repairRows,proto3,oneof"`
+}
+
 func (*Step_AddEntry) isStep_Step() {}
 
 func (*Step_RemoveEntry) isStep_Step() {}
@@ -5011,6 +5057,8 @@ func (*Step_LoseInode) isStep_Step() {}
 func (*Step_RevertInode) isStep_Step() {}
 
 func (*Step_RevertEntry) isStep_Step() {}
+
+func (*Step_RepairRows) isStep_Step() {}
 
 type StepResult struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5363,7 +5411,7 @@ type Relink struct {
 	AddName       string                 `protobuf:"bytes,5,opt,name=add_name,json=addName,proto3" json:"add_name,omitempty"`
 	Now           int64                  `protobuf:"varint,6,opt,name=now,proto3" json:"now,omitempty"`
 	KeepOpen      bool                   `protobuf:"varint,7,opt,name=keep_open,json=keepOpen,proto3" json:"keep_open,omitempty"` // the last name goes, but somebody has it open
-	Debt          bool                   `protobuf:"varint,8,opt,name=debt,proto3" json:"debt,omitempty"`                         // the directory was told that the name taken away still stands in external storage
+	Owed          *Debt                  `protobuf:"bytes,9,opt,name=owed,proto3" json:"owed,omitempty"`                          // what the directory is told that the inode owes for the name taken away
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5447,11 +5495,11 @@ func (x *Relink) GetKeepOpen() bool {
 	return false
 }
 
-func (x *Relink) GetDebt() bool {
+func (x *Relink) GetOwed() *Debt {
 	if x != nil {
-		return x.Debt
+		return x.Owed
 	}
-	return false
+	return nil
 }
 
 // KillDir takes the last name of an empty directory away.
@@ -7421,6 +7469,203 @@ func (x *SetLock) GetUnlock() bool {
 	return false
 }
 
+// RepairRows replaces rows of one group that fsck has found to be wrong, if they are still what it saw. All are guarded by one lock.
+type RepairRows struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Rows          []*RepairRow           `protobuf:"bytes,2,rep,name=rows,proto3" json:"rows,omitempty"`
+	Free          []*FreeExtent          `protobuf:"bytes,3,rep,name=free,proto3" json:"free,omitempty"`           // bytes of the group that no row names
+	Spare         []uint64               `protobuf:"varint,4,rep,packed,name=spare,proto3" json:"spare,omitempty"` // extents that another chunk names too: their bytes stay
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRows) Reset() {
+	*x = RepairRows{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRows) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRows) ProtoMessage() {}
+
+func (x *RepairRows) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRows.ProtoReflect.Descriptor instead.
+func (*RepairRows) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{85}
+}
+
+func (x *RepairRows) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *RepairRows) GetRows() []*RepairRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *RepairRows) GetFree() []*FreeExtent {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *RepairRows) GetSpare() []uint64 {
+	if x != nil {
+		return x.Spare
+	}
+	return nil
+}
+
+type RepairRow struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Before        []byte                 `protobuf:"bytes,2,opt,name=before,proto3,oneof" json:"before,omitempty"` // absent: there must be no such row
+	After         []byte                 `protobuf:"bytes,3,opt,name=after,proto3,oneof" json:"after,omitempty"`   // absent: the row goes
+	Keep          bool                   `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`          // the row is only looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRow) Reset() {
+	*x = RepairRow{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRow) ProtoMessage() {}
+
+func (x *RepairRow) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRow.ProtoReflect.Descriptor instead.
+func (*RepairRow) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{86}
+}
+
+func (x *RepairRow) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RepairRow) GetBefore() []byte {
+	if x != nil {
+		return x.Before
+	}
+	return nil
+}
+
+func (x *RepairRow) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *RepairRow) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+type FreeExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Ino           uint64                 `protobuf:"varint,2,opt,name=ino,proto3" json:"ino,omitempty"`
+	Chunk         uint32                 `protobuf:"varint,3,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FreeExtent) Reset() {
+	*x = FreeExtent{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FreeExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FreeExtent) ProtoMessage() {}
+
+func (x *FreeExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FreeExtent.ProtoReflect.Descriptor instead.
+func (*FreeExtent) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{87}
+}
+
+func (x *FreeExtent) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FreeExtent) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *FreeExtent) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
 type ViewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -7429,7 +7674,7 @@ type ViewRequest struct {
 
 func (x *ViewRequest) Reset() {
 	*x = ViewRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	mi := &file_api_rpc_objcache_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7441,7 +7686,7 @@ func (x *ViewRequest) String() string {
 func (*ViewRequest) ProtoMessage() {}
 
 func (x *ViewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[85]
+	mi := &file_api_rpc_objcache_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7454,7 +7699,7 @@ func (x *ViewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewRequest.ProtoReflect.Descriptor instead.
 func (*ViewRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{85}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{88}
 }
 
 type Member struct {
@@ -7469,7 +7714,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	mi := &file_api_rpc_objcache_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7481,7 +7726,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[86]
+	mi := &file_api_rpc_objcache_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7494,7 +7739,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{86}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Member) GetGroup() uint32 {
@@ -7538,7 +7783,7 @@ type ViewReply struct {
 
 func (x *ViewReply) Reset() {
 	*x = ViewReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	mi := &file_api_rpc_objcache_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7550,7 +7795,7 @@ func (x *ViewReply) String() string {
 func (*ViewReply) ProtoMessage() {}
 
 func (x *ViewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[87]
+	mi := &file_api_rpc_objcache_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7563,7 +7808,7 @@ func (x *ViewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ViewReply.ProtoReflect.Descriptor instead.
 func (*ViewReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{87}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ViewReply) GetEpoch() uint64 {
@@ -7609,7 +7854,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[88]
+	mi := &file_api_rpc_objcache_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7621,7 +7866,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[88]
+	mi := &file_api_rpc_objcache_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7634,7 +7879,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{88}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{91}
 }
 
 type StatusReply struct {
@@ -7667,7 +7912,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[89]
+	mi := &file_api_rpc_objcache_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7679,7 +7924,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[89]
+	mi := &file_api_rpc_objcache_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7692,7 +7937,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{89}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *StatusReply) GetName() string {
@@ -7849,6 +8094,344 @@ func (x *StatusReply) GetLosing() uint64 {
 	return 0
 }
 
+type RowsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Verify        bool                   `protobuf:"varint,70,opt,name=verify,proto3" json:"verify,omitempty"` // read all bytes that external storage does not have first, and compare their checksums
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsRequest) Reset() {
+	*x = RowsRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsRequest) ProtoMessage() {}
+
+func (x *RowsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsRequest.ProtoReflect.Descriptor instead.
+func (*RowsRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{93}
+}
+
+func (x *RowsRequest) GetVerify() bool {
+	if x != nil {
+		return x.Verify
+	}
+	return false
+}
+
+type RowsPage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*RepairRow           `protobuf:"bytes,70,rep,name=rows,proto3" json:"rows,omitempty"` // key and after
+	Rotten        []*RottenExtent        `protobuf:"bytes,71,rep,name=rotten,proto3" json:"rotten,omitempty"`
+	Staged        []*StagedBy            `protobuf:"bytes,72,rep,name=staged,proto3" json:"staged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowsPage) Reset() {
+	*x = RowsPage{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowsPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowsPage) ProtoMessage() {}
+
+func (x *RowsPage) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowsPage.ProtoReflect.Descriptor instead.
+func (*RowsPage) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{94}
+}
+
+func (x *RowsPage) GetRows() []*RepairRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *RowsPage) GetRotten() []*RottenExtent {
+	if x != nil {
+		return x.Rotten
+	}
+	return nil
+}
+
+func (x *RowsPage) GetStaged() []*StagedBy {
+	if x != nil {
+		return x.Staged
+	}
+	return nil
+}
+
+type RottenExtent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,70,opt,name=id,proto3" json:"id,omitempty"`
+	Error         string                 `protobuf:"bytes,71,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RottenExtent) Reset() {
+	*x = RottenExtent{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RottenExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RottenExtent) ProtoMessage() {}
+
+func (x *RottenExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RottenExtent.ProtoReflect.Descriptor instead.
+func (*RottenExtent) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *RottenExtent) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RottenExtent) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+// StagedBy says that a client has bytes on the server's disk that no flush has committed yet.
+type StagedBy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Client        uint64                 `protobuf:"varint,70,opt,name=client,proto3" json:"client,omitempty"`
+	Ino           uint64                 `protobuf:"varint,71,opt,name=ino,proto3" json:"ino,omitempty"`
+	Chunk         uint32                 `protobuf:"varint,72,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	Bytes         int64                  `protobuf:"varint,73,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Internal      bool                   `protobuf:"varint,74,opt,name=internal,proto3" json:"internal,omitempty"` // of the server itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StagedBy) Reset() {
+	*x = StagedBy{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StagedBy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StagedBy) ProtoMessage() {}
+
+func (x *StagedBy) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StagedBy.ProtoReflect.Descriptor instead.
+func (*StagedBy) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *StagedBy) GetClient() uint64 {
+	if x != nil {
+		return x.Client
+	}
+	return 0
+}
+
+func (x *StagedBy) GetIno() uint64 {
+	if x != nil {
+		return x.Ino
+	}
+	return 0
+}
+
+func (x *StagedBy) GetChunk() uint32 {
+	if x != nil {
+		return x.Chunk
+	}
+	return 0
+}
+
+func (x *StagedBy) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *StagedBy) GetInternal() bool {
+	if x != nil {
+		return x.Internal
+	}
+	return false
+}
+
+// RepairRequest is sent to any server.
+type RepairRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Steps         []*Step                `protobuf:"bytes,70,rep,name=steps,proto3" json:"steps,omitempty"`                                    // RepairRows only
+	Decide        *DecideRequest         `protobuf:"bytes,71,opt,name=decide,proto3" json:"decide,omitempty"`                                  // instead: the outcome of a transaction that nobody else knows any more; to the group that promised it
+	ExpireStaged  uint64                 `protobuf:"varint,72,opt,name=expire_staged,json=expireStaged,proto3" json:"expire_staged,omitempty"` // instead: what this client has staged here, if it has no session any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRequest) Reset() {
+	*x = RepairRequest{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRequest) ProtoMessage() {}
+
+func (x *RepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
+func (*RepairRequest) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *RepairRequest) GetSteps() []*Step {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *RepairRequest) GetDecide() *DecideRequest {
+	if x != nil {
+		return x.Decide
+	}
+	return nil
+}
+
+func (x *RepairRequest) GetExpireStaged() uint64 {
+	if x != nil {
+		return x.ExpireStaged
+	}
+	return 0
+}
+
+type RepairReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Failure       *Failure               `protobuf:"bytes,70,opt,name=failure,proto3" json:"failure,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairReply) Reset() {
+	*x = RepairReply{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairReply) ProtoMessage() {}
+
+func (x *RepairReply) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairReply.ProtoReflect.Descriptor instead.
+func (*RepairReply) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *RepairReply) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
+	}
+	return nil
+}
+
 type BucketStatus struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	DirName             string                 `protobuf:"bytes,1,opt,name=dir_name,json=dirName,proto3" json:"dir_name,omitempty"`
@@ -7865,7 +8448,7 @@ type BucketStatus struct {
 
 func (x *BucketStatus) Reset() {
 	*x = BucketStatus{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[90]
+	mi := &file_api_rpc_objcache_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7877,7 +8460,7 @@ func (x *BucketStatus) String() string {
 func (*BucketStatus) ProtoMessage() {}
 
 func (x *BucketStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[90]
+	mi := &file_api_rpc_objcache_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7890,7 +8473,7 @@ func (x *BucketStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketStatus.ProtoReflect.Descriptor instead.
 func (*BucketStatus) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{90}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *BucketStatus) GetDirName() string {
@@ -7970,7 +8553,7 @@ type MirrorPut struct {
 
 func (x *MirrorPut) Reset() {
 	*x = MirrorPut{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[91]
+	mi := &file_api_rpc_objcache_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7982,7 +8565,7 @@ func (x *MirrorPut) String() string {
 func (*MirrorPut) ProtoMessage() {}
 
 func (x *MirrorPut) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[91]
+	mi := &file_api_rpc_objcache_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7995,7 +8578,7 @@ func (x *MirrorPut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorPut.ProtoReflect.Descriptor instead.
 func (*MirrorPut) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{91}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *MirrorPut) GetGroup() uint32 {
@@ -8093,7 +8676,7 @@ type MirrorRow struct {
 
 func (x *MirrorRow) Reset() {
 	*x = MirrorRow{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[92]
+	mi := &file_api_rpc_objcache_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8105,7 +8688,7 @@ func (x *MirrorRow) String() string {
 func (*MirrorRow) ProtoMessage() {}
 
 func (x *MirrorRow) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[92]
+	mi := &file_api_rpc_objcache_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8118,7 +8701,7 @@ func (x *MirrorRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorRow.ProtoReflect.Descriptor instead.
 func (*MirrorRow) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{92}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *MirrorRow) GetKey() []byte {
@@ -8146,7 +8729,7 @@ type MirrorState struct {
 
 func (x *MirrorState) Reset() {
 	*x = MirrorState{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	mi := &file_api_rpc_objcache_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8158,7 +8741,7 @@ func (x *MirrorState) String() string {
 func (*MirrorState) ProtoMessage() {}
 
 func (x *MirrorState) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[93]
+	mi := &file_api_rpc_objcache_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8171,7 +8754,7 @@ func (x *MirrorState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorState.ProtoReflect.Descriptor instead.
 func (*MirrorState) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{93}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *MirrorState) GetResync() bool {
@@ -8198,7 +8781,7 @@ type MirrorFetch struct {
 
 func (x *MirrorFetch) Reset() {
 	*x = MirrorFetch{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	mi := &file_api_rpc_objcache_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8210,7 +8793,7 @@ func (x *MirrorFetch) String() string {
 func (*MirrorFetch) ProtoMessage() {}
 
 func (x *MirrorFetch) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[94]
+	mi := &file_api_rpc_objcache_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8223,7 +8806,7 @@ func (x *MirrorFetch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorFetch.ProtoReflect.Descriptor instead.
 func (*MirrorFetch) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{94}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *MirrorFetch) GetGroup() uint32 {
@@ -8256,7 +8839,7 @@ type MirrorPage struct {
 
 func (x *MirrorPage) Reset() {
 	*x = MirrorPage{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	mi := &file_api_rpc_objcache_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8268,7 +8851,7 @@ func (x *MirrorPage) String() string {
 func (*MirrorPage) ProtoMessage() {}
 
 func (x *MirrorPage) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[95]
+	mi := &file_api_rpc_objcache_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8281,7 +8864,7 @@ func (x *MirrorPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MirrorPage.ProtoReflect.Descriptor instead.
 func (*MirrorPage) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{95}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *MirrorPage) GetIncarnation() string {
@@ -8354,7 +8937,7 @@ type Loss struct {
 
 func (x *Loss) Reset() {
 	*x = Loss{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	mi := &file_api_rpc_objcache_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8366,7 +8949,7 @@ func (x *Loss) String() string {
 func (*Loss) ProtoMessage() {}
 
 func (x *Loss) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[96]
+	mi := &file_api_rpc_objcache_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8379,7 +8962,7 @@ func (x *Loss) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Loss.ProtoReflect.Descriptor instead.
 func (*Loss) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{96}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Loss) GetPath() string {
@@ -8429,7 +9012,7 @@ type LoseRequest struct {
 
 func (x *LoseRequest) Reset() {
 	*x = LoseRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	mi := &file_api_rpc_objcache_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8441,7 +9024,7 @@ func (x *LoseRequest) String() string {
 func (*LoseRequest) ProtoMessage() {}
 
 func (x *LoseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[97]
+	mi := &file_api_rpc_objcache_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8454,7 +9037,7 @@ func (x *LoseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseRequest.ProtoReflect.Descriptor instead.
 func (*LoseRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{97}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *LoseRequest) GetIno() uint64 {
@@ -8489,7 +9072,7 @@ type LoseReply struct {
 
 func (x *LoseReply) Reset() {
 	*x = LoseReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	mi := &file_api_rpc_objcache_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8501,7 +9084,7 @@ func (x *LoseReply) String() string {
 func (*LoseReply) ProtoMessage() {}
 
 func (x *LoseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[98]
+	mi := &file_api_rpc_objcache_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8514,7 +9097,7 @@ func (x *LoseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseReply.ProtoReflect.Descriptor instead.
 func (*LoseReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{98}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *LoseReply) GetLost() bool {
@@ -8542,7 +9125,7 @@ type CompareRequest struct {
 
 func (x *CompareRequest) Reset() {
 	*x = CompareRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[99]
+	mi := &file_api_rpc_objcache_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8554,7 +9137,7 @@ func (x *CompareRequest) String() string {
 func (*CompareRequest) ProtoMessage() {}
 
 func (x *CompareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[99]
+	mi := &file_api_rpc_objcache_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8567,7 +9150,7 @@ func (x *CompareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompareRequest.ProtoReflect.Descriptor instead.
 func (*CompareRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{99}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *CompareRequest) GetGroup() uint32 {
@@ -8594,7 +9177,7 @@ type HaveRequest struct {
 
 func (x *HaveRequest) Reset() {
 	*x = HaveRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[100]
+	mi := &file_api_rpc_objcache_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8606,7 +9189,7 @@ func (x *HaveRequest) String() string {
 func (*HaveRequest) ProtoMessage() {}
 
 func (x *HaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[100]
+	mi := &file_api_rpc_objcache_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8619,7 +9202,7 @@ func (x *HaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HaveRequest.ProtoReflect.Descriptor instead.
 func (*HaveRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{100}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *HaveRequest) GetItems() []*Have {
@@ -8643,7 +9226,7 @@ type Have struct {
 
 func (x *Have) Reset() {
 	*x = Have{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	mi := &file_api_rpc_objcache_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8655,7 +9238,7 @@ func (x *Have) String() string {
 func (*Have) ProtoMessage() {}
 
 func (x *Have) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[101]
+	mi := &file_api_rpc_objcache_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8668,7 +9251,7 @@ func (x *Have) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Have.ProtoReflect.Descriptor instead.
 func (*Have) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{101}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Have) GetIno() uint64 {
@@ -8715,7 +9298,7 @@ type HaveReply struct {
 
 func (x *HaveReply) Reset() {
 	*x = HaveReply{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	mi := &file_api_rpc_objcache_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8727,7 +9310,7 @@ func (x *HaveReply) String() string {
 func (*HaveReply) ProtoMessage() {}
 
 func (x *HaveReply) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[102]
+	mi := &file_api_rpc_objcache_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8740,7 +9323,7 @@ func (x *HaveReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HaveReply.ProtoReflect.Descriptor instead.
 func (*HaveReply) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{102}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *HaveReply) GetItems() []*Had {
@@ -8765,7 +9348,7 @@ type Had struct {
 
 func (x *Had) Reset() {
 	*x = Had{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	mi := &file_api_rpc_objcache_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8777,7 +9360,7 @@ func (x *Had) String() string {
 func (*Had) ProtoMessage() {}
 
 func (x *Had) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[103]
+	mi := &file_api_rpc_objcache_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8790,7 +9373,7 @@ func (x *Had) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Had.ProtoReflect.Descriptor instead.
 func (*Had) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{103}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *Had) GetExists() bool {
@@ -8853,7 +9436,7 @@ type LoseInode struct {
 
 func (x *LoseInode) Reset() {
 	*x = LoseInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[104]
+	mi := &file_api_rpc_objcache_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8865,7 +9448,7 @@ func (x *LoseInode) String() string {
 func (*LoseInode) ProtoMessage() {}
 
 func (x *LoseInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[104]
+	mi := &file_api_rpc_objcache_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8878,7 +9461,7 @@ func (x *LoseInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoseInode.ProtoReflect.Descriptor instead.
 func (*LoseInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{104}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *LoseInode) GetIno() uint64 {
@@ -8907,7 +9490,7 @@ type RevertInode struct {
 
 func (x *RevertInode) Reset() {
 	*x = RevertInode{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[105]
+	mi := &file_api_rpc_objcache_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8919,7 +9502,7 @@ func (x *RevertInode) String() string {
 func (*RevertInode) ProtoMessage() {}
 
 func (x *RevertInode) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[105]
+	mi := &file_api_rpc_objcache_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8932,7 +9515,7 @@ func (x *RevertInode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevertInode.ProtoReflect.Descriptor instead.
 func (*RevertInode) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{105}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *RevertInode) GetIno() uint64 {
@@ -8969,7 +9552,7 @@ type RevertEntry struct {
 
 func (x *RevertEntry) Reset() {
 	*x = RevertEntry{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[106]
+	mi := &file_api_rpc_objcache_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8981,7 +9564,7 @@ func (x *RevertEntry) String() string {
 func (*RevertEntry) ProtoMessage() {}
 
 func (x *RevertEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[106]
+	mi := &file_api_rpc_objcache_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8994,7 +9577,7 @@ func (x *RevertEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevertEntry.ProtoReflect.Descriptor instead.
 func (*RevertEntry) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{106}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *RevertEntry) GetDir() uint64 {
@@ -9039,7 +9622,7 @@ type Rebuilt struct {
 
 func (x *Rebuilt) Reset() {
 	*x = Rebuilt{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[107]
+	mi := &file_api_rpc_objcache_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9051,7 +9634,7 @@ func (x *Rebuilt) String() string {
 func (*Rebuilt) ProtoMessage() {}
 
 func (x *Rebuilt) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[107]
+	mi := &file_api_rpc_objcache_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9064,7 +9647,7 @@ func (x *Rebuilt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rebuilt.ProtoReflect.Descriptor instead.
 func (*Rebuilt) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{107}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Rebuilt) GetAt() int64 {
@@ -9112,7 +9695,7 @@ type LossesRequest struct {
 
 func (x *LossesRequest) Reset() {
 	*x = LossesRequest{}
-	mi := &file_api_rpc_objcache_proto_msgTypes[108]
+	mi := &file_api_rpc_objcache_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9124,7 +9707,7 @@ func (x *LossesRequest) String() string {
 func (*LossesRequest) ProtoMessage() {}
 
 func (x *LossesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_rpc_objcache_proto_msgTypes[108]
+	mi := &file_api_rpc_objcache_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9137,7 +9720,7 @@ func (x *LossesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LossesRequest.ProtoReflect.Descriptor instead.
 func (*LossesRequest) Descriptor() ([]byte, []int) {
-	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{108}
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *LossesRequest) GetForget() int64 {
@@ -9275,7 +9858,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04_gidB\a\n" +
 	"\x05_sizeB\b\n" +
 	"\x06_atimeB\b\n" +
-	"\x06_mtime\"\xbf\x01\n" +
+	"\x06_mtime\"\xd7\x01\n" +
 	"\rCreateRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
@@ -9285,7 +9868,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03uid\x18\x06 \x01(\rR\x03uid\x12\x10\n" +
 	"\x03gid\x18\a \x01(\rR\x03gid\x12\x10\n" +
 	"\x03now\x18\b \x01(\x03R\x03now\x12\x12\n" +
-	"\x04open\x18\t \x01(\bR\x04open\"e\n" +
+	"\x04open\x18\t \x01(\bR\x04open\x12\x16\n" +
+	"\x06number\x18\n" +
+	" \x01(\x04R\x06number\"e\n" +
 	"\rRemoveRequest\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1c\n" +
@@ -9319,12 +9904,14 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"XattrReply\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\fR\x05value\x12\x14\n" +
-	"\x05names\x18\x02 \x03(\tR\x05names\"\x1f\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\"7\n" +
 	"\vOpenRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x0e\n" +
-	"\fHurryRequest\"\x9c\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x04R\x06number\"\x0e\n" +
+	"\fHurryRequest\"\xb4\x01\n" +
 	"\x0eReleaseRequest\x12C\n" +
-	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x1a9\n" +
+	"\x06closed\x18\x03 \x03(\v2+.objcache.rpc.v1.ReleaseRequest.ClosedEntryR\x06closed\x12\x16\n" +
+	"\x06before\x18\x04 \x01(\x04R\x06before\x1a9\n" +
 	"\vClosedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01J\x04\b\x01\x10\x02J\x04\b\x02\x10\x03\"\x87\x01\n" +
@@ -9376,9 +9963,10 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03off\x18\x01 \x01(\x03R\x03off\x12)\n" +
 	"\x04attr\x18\x02 \x01(\v2\x15.objcache.rpc.v1.AttrR\x04attr\"\"\n" +
 	"\x0eRefreshRequest\x12\x10\n" +
-	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\x88\x01\n" +
+	"\x03ino\x18\x01 \x01(\x04R\x03ino\"\xa0\x01\n" +
 	"\fRenewRequest\x12>\n" +
-	"\x05opens\x18\x01 \x03(\v2(.objcache.rpc.v1.RenewRequest.OpensEntryR\x05opens\x1a8\n" +
+	"\x05opens\x18\x01 \x03(\v2(.objcache.rpc.v1.RenewRequest.OpensEntryR\x05opens\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\x04R\x06before\x1a8\n" +
 	"\n" +
 	"OpensEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
@@ -9510,7 +10098,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\xdf\v\n" +
+	"\aPENDING\x10\x03\"\x9f\f\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -9544,7 +10132,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"lose_inode\x18P \x01(\v2\x1a.objcache.rpc.v1.LoseInodeH\x00R\tloseInode\x12A\n" +
 	"\frevert_inode\x18Q \x01(\v2\x1c.objcache.rpc.v1.RevertInodeH\x00R\vrevertInode\x12A\n" +
-	"\frevert_entry\x18R \x01(\v2\x1c.objcache.rpc.v1.RevertEntryH\x00R\vrevertEntryB\x06\n" +
+	"\frevert_entry\x18R \x01(\v2\x1c.objcache.rpc.v1.RevertEntryH\x00R\vrevertEntry\x12>\n" +
+	"\vrepair_rows\x18F \x01(\v2\x1b.objcache.rpc.v1.RepairRowsH\x00R\n" +
+	"repairRowsB\x06\n" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
 	"\n" +
 	"StepResult\x12\x14\n" +
@@ -9572,7 +10162,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03now\x18\x04 \x01(\x03R\x03now\x12)\n" +
 	"\x04debt\x18\x05 \x01(\v2\x15.objcache.rpc.v1.DebtR\x04debt\" \n" +
 	"\bPutInode\x12\x14\n" +
-	"\x05inode\x18\x01 \x01(\fR\x05inode\"\xc5\x01\n" +
+	"\x05inode\x18\x01 \x01(\fR\x05inode\"\xe2\x01\n" +
 	"\x06Relink\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x17\n" +
 	"\adel_dir\x18\x02 \x01(\x04R\x06delDir\x12\x19\n" +
@@ -9580,8 +10170,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aadd_dir\x18\x04 \x01(\x04R\x06addDir\x12\x19\n" +
 	"\badd_name\x18\x05 \x01(\tR\aaddName\x12\x10\n" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12\x1b\n" +
-	"\tkeep_open\x18\a \x01(\bR\bkeepOpen\x12\x12\n" +
-	"\x04debt\x18\b \x01(\bR\x04debt\"-\n" +
+	"\tkeep_open\x18\a \x01(\bR\bkeepOpen\x12)\n" +
+	"\x04owed\x18\t \x01(\v2\x15.objcache.rpc.v1.DebtR\x04owedJ\x04\b\b\x10\t\"-\n" +
 	"\aKillDir\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\x03R\x03now\"\x84\x01\n" +
@@ -9777,7 +10367,25 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05flock\x18\x02 \x01(\bR\x05flock\x12-\n" +
 	"\x04lock\x18\x03 \x01(\v2\x19.objcache.rpc.v1.FileLockR\x04lock\x12\x16\n" +
-	"\x06unlock\x18\x04 \x01(\bR\x06unlock\"\r\n" +
+	"\x06unlock\x18\x04 \x01(\bR\x06unlock\"\x99\x01\n" +
+	"\n" +
+	"RepairRows\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12.\n" +
+	"\x04rows\x18\x02 \x03(\v2\x1a.objcache.rpc.v1.RepairRowR\x04rows\x12/\n" +
+	"\x04free\x18\x03 \x03(\v2\x1b.objcache.rpc.v1.FreeExtentR\x04free\x12\x14\n" +
+	"\x05spare\x18\x04 \x03(\x04R\x05spare\"~\n" +
+	"\tRepairRow\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1b\n" +
+	"\x06before\x18\x02 \x01(\fH\x00R\x06before\x88\x01\x01\x12\x19\n" +
+	"\x05after\x18\x03 \x01(\fH\x01R\x05after\x88\x01\x01\x12\x12\n" +
+	"\x04keep\x18\x04 \x01(\bR\x04keepB\t\n" +
+	"\a_beforeB\b\n" +
+	"\x06_after\"D\n" +
+	"\n" +
+	"FreeExtent\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x10\n" +
+	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05chunk\x18\x03 \x01(\rR\x05chunk\"\r\n" +
 	"\vViewRequest\"d\n" +
 	"\x06Member\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
@@ -9818,7 +10426,28 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\flock_waiters\x18* \x01(\x04R\vlockWaiters\x12\x16\n" +
 	"\x06losses\x18Q \x01(\x04R\x06losses\x122\n" +
 	"\arebuilt\x18R \x01(\v2\x18.objcache.rpc.v1.RebuiltR\arebuilt\x12\x16\n" +
-	"\x06losing\x18S \x01(\x04R\x06losing\"\x99\x02\n" +
+	"\x06losing\x18S \x01(\x04R\x06losing\"%\n" +
+	"\vRowsRequest\x12\x16\n" +
+	"\x06verify\x18F \x01(\bR\x06verify\"\xa4\x01\n" +
+	"\bRowsPage\x12.\n" +
+	"\x04rows\x18F \x03(\v2\x1a.objcache.rpc.v1.RepairRowR\x04rows\x125\n" +
+	"\x06rotten\x18G \x03(\v2\x1d.objcache.rpc.v1.RottenExtentR\x06rotten\x121\n" +
+	"\x06staged\x18H \x03(\v2\x19.objcache.rpc.v1.StagedByR\x06staged\"4\n" +
+	"\fRottenExtent\x12\x0e\n" +
+	"\x02id\x18F \x01(\x04R\x02id\x12\x14\n" +
+	"\x05error\x18G \x01(\tR\x05error\"|\n" +
+	"\bStagedBy\x12\x16\n" +
+	"\x06client\x18F \x01(\x04R\x06client\x12\x10\n" +
+	"\x03ino\x18G \x01(\x04R\x03ino\x12\x14\n" +
+	"\x05chunk\x18H \x01(\rR\x05chunk\x12\x14\n" +
+	"\x05bytes\x18I \x01(\x03R\x05bytes\x12\x1a\n" +
+	"\binternal\x18J \x01(\bR\binternal\"\x99\x01\n" +
+	"\rRepairRequest\x12+\n" +
+	"\x05steps\x18F \x03(\v2\x15.objcache.rpc.v1.StepR\x05steps\x126\n" +
+	"\x06decide\x18G \x01(\v2\x1e.objcache.rpc.v1.DecideRequestR\x06decide\x12#\n" +
+	"\rexpire_staged\x18H \x01(\x04R\fexpireStaged\"A\n" +
+	"\vRepairReply\x122\n" +
+	"\afailure\x18F \x01(\v2\x18.objcache.rpc.v1.FailureR\afailure\"\x99\x02\n" +
 	"\fBucketStatus\x12\x19\n" +
 	"\bdir_name\x18\x01 \x01(\tR\adirName\x12\x1f\n" +
 	"\vbucket_name\x18\x02 \x01(\tR\n" +
@@ -9926,11 +10555,13 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05Query\x12\x1d.objcache.rpc.v1.QueryRequest\x1a\x1b.objcache.rpc.v1.QueryReply2\x8d\x01\n" +
 	"\x06Mirror\x12?\n" +
 	"\x03Put\x12\x1a.objcache.rpc.v1.MirrorPut\x1a\x1c.objcache.rpc.v1.MirrorState\x12B\n" +
-	"\x05Fetch\x12\x1c.objcache.rpc.v1.MirrorFetch\x1a\x1b.objcache.rpc.v1.MirrorPage2\xd4\x01\n" +
+	"\x05Fetch\x12\x1c.objcache.rpc.v1.MirrorFetch\x1a\x1b.objcache.rpc.v1.MirrorPage2\xdf\x02\n" +
 	"\x05Admin\x12F\n" +
 	"\x06Status\x12\x1e.objcache.rpc.v1.StatusRequest\x1a\x1c.objcache.rpc.v1.StatusReply\x12@\n" +
 	"\x04View\x12\x1c.objcache.rpc.v1.ViewRequest\x1a\x1a.objcache.rpc.v1.ViewReply\x12A\n" +
-	"\x06Losses\x12\x1e.objcache.rpc.v1.LossesRequest\x1a\x15.objcache.rpc.v1.Loss0\x01B&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
+	"\x06Losses\x12\x1e.objcache.rpc.v1.LossesRequest\x1a\x15.objcache.rpc.v1.Loss0\x01\x12A\n" +
+	"\x04Rows\x12\x1c.objcache.rpc.v1.RowsRequest\x1a\x19.objcache.rpc.v1.RowsPage0\x01\x12F\n" +
+	"\x06Repair\x12\x1e.objcache.rpc.v1.RepairRequest\x1a\x1c.objcache.rpc.v1.RepairReplyB&Z$github.com/objcache/objcache/api/rpcb\x06proto3"
 
 var (
 	file_api_rpc_objcache_proto_rawDescOnce sync.Once
@@ -9945,7 +10576,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 120)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -10037,32 +10668,41 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*SessionReply)(nil),      // 87: objcache.rpc.v1.SessionReply
 	(*EndSessionRequest)(nil), // 88: objcache.rpc.v1.EndSessionRequest
 	(*SetLock)(nil),           // 89: objcache.rpc.v1.SetLock
-	(*ViewRequest)(nil),       // 90: objcache.rpc.v1.ViewRequest
-	(*Member)(nil),            // 91: objcache.rpc.v1.Member
-	(*ViewReply)(nil),         // 92: objcache.rpc.v1.ViewReply
-	(*StatusRequest)(nil),     // 93: objcache.rpc.v1.StatusRequest
-	(*StatusReply)(nil),       // 94: objcache.rpc.v1.StatusReply
-	(*BucketStatus)(nil),      // 95: objcache.rpc.v1.BucketStatus
-	(*MirrorPut)(nil),         // 96: objcache.rpc.v1.MirrorPut
-	(*MirrorRow)(nil),         // 97: objcache.rpc.v1.MirrorRow
-	(*MirrorState)(nil),       // 98: objcache.rpc.v1.MirrorState
-	(*MirrorFetch)(nil),       // 99: objcache.rpc.v1.MirrorFetch
-	(*MirrorPage)(nil),        // 100: objcache.rpc.v1.MirrorPage
-	(*Loss)(nil),              // 101: objcache.rpc.v1.Loss
-	(*LoseRequest)(nil),       // 102: objcache.rpc.v1.LoseRequest
-	(*LoseReply)(nil),         // 103: objcache.rpc.v1.LoseReply
-	(*CompareRequest)(nil),    // 104: objcache.rpc.v1.CompareRequest
-	(*HaveRequest)(nil),       // 105: objcache.rpc.v1.HaveRequest
-	(*Have)(nil),              // 106: objcache.rpc.v1.Have
-	(*HaveReply)(nil),         // 107: objcache.rpc.v1.HaveReply
-	(*Had)(nil),               // 108: objcache.rpc.v1.Had
-	(*LoseInode)(nil),         // 109: objcache.rpc.v1.LoseInode
-	(*RevertInode)(nil),       // 110: objcache.rpc.v1.RevertInode
-	(*RevertEntry)(nil),       // 111: objcache.rpc.v1.RevertEntry
-	(*Rebuilt)(nil),           // 112: objcache.rpc.v1.Rebuilt
-	(*LossesRequest)(nil),     // 113: objcache.rpc.v1.LossesRequest
-	nil,                       // 114: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 115: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*RepairRows)(nil),        // 90: objcache.rpc.v1.RepairRows
+	(*RepairRow)(nil),         // 91: objcache.rpc.v1.RepairRow
+	(*FreeExtent)(nil),        // 92: objcache.rpc.v1.FreeExtent
+	(*ViewRequest)(nil),       // 93: objcache.rpc.v1.ViewRequest
+	(*Member)(nil),            // 94: objcache.rpc.v1.Member
+	(*ViewReply)(nil),         // 95: objcache.rpc.v1.ViewReply
+	(*StatusRequest)(nil),     // 96: objcache.rpc.v1.StatusRequest
+	(*StatusReply)(nil),       // 97: objcache.rpc.v1.StatusReply
+	(*RowsRequest)(nil),       // 98: objcache.rpc.v1.RowsRequest
+	(*RowsPage)(nil),          // 99: objcache.rpc.v1.RowsPage
+	(*RottenExtent)(nil),      // 100: objcache.rpc.v1.RottenExtent
+	(*StagedBy)(nil),          // 101: objcache.rpc.v1.StagedBy
+	(*RepairRequest)(nil),     // 102: objcache.rpc.v1.RepairRequest
+	(*RepairReply)(nil),       // 103: objcache.rpc.v1.RepairReply
+	(*BucketStatus)(nil),      // 104: objcache.rpc.v1.BucketStatus
+	(*MirrorPut)(nil),         // 105: objcache.rpc.v1.MirrorPut
+	(*MirrorRow)(nil),         // 106: objcache.rpc.v1.MirrorRow
+	(*MirrorState)(nil),       // 107: objcache.rpc.v1.MirrorState
+	(*MirrorFetch)(nil),       // 108: objcache.rpc.v1.MirrorFetch
+	(*MirrorPage)(nil),        // 109: objcache.rpc.v1.MirrorPage
+	(*Loss)(nil),              // 110: objcache.rpc.v1.Loss
+	(*LoseRequest)(nil),       // 111: objcache.rpc.v1.LoseRequest
+	(*LoseReply)(nil),         // 112: objcache.rpc.v1.LoseReply
+	(*CompareRequest)(nil),    // 113: objcache.rpc.v1.CompareRequest
+	(*HaveRequest)(nil),       // 114: objcache.rpc.v1.HaveRequest
+	(*Have)(nil),              // 115: objcache.rpc.v1.Have
+	(*HaveReply)(nil),         // 116: objcache.rpc.v1.HaveReply
+	(*Had)(nil),               // 117: objcache.rpc.v1.Had
+	(*LoseInode)(nil),         // 118: objcache.rpc.v1.LoseInode
+	(*RevertInode)(nil),       // 119: objcache.rpc.v1.RevertInode
+	(*RevertEntry)(nil),       // 120: objcache.rpc.v1.RevertEntry
+	(*Rebuilt)(nil),           // 121: objcache.rpc.v1.Rebuilt
+	(*LossesRequest)(nil),     // 122: objcache.rpc.v1.LossesRequest
+	nil,                       // 123: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 124: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -10093,9 +10733,9 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	84,  // 25: objcache.rpc.v1.Request.lock:type_name -> objcache.rpc.v1.LockRequest
 	86,  // 26: objcache.rpc.v1.Request.session:type_name -> objcache.rpc.v1.SessionRequest
 	88,  // 27: objcache.rpc.v1.Request.end_session:type_name -> objcache.rpc.v1.EndSessionRequest
-	102, // 28: objcache.rpc.v1.Request.lose:type_name -> objcache.rpc.v1.LoseRequest
-	104, // 29: objcache.rpc.v1.Request.compare:type_name -> objcache.rpc.v1.CompareRequest
-	105, // 30: objcache.rpc.v1.Request.have:type_name -> objcache.rpc.v1.HaveRequest
+	111, // 28: objcache.rpc.v1.Request.lose:type_name -> objcache.rpc.v1.LoseRequest
+	113, // 29: objcache.rpc.v1.Request.compare:type_name -> objcache.rpc.v1.CompareRequest
+	114, // 30: objcache.rpc.v1.Request.have:type_name -> objcache.rpc.v1.HaveRequest
 	9,   // 31: objcache.rpc.v1.Reply.failure:type_name -> objcache.rpc.v1.Failure
 	11,  // 32: objcache.rpc.v1.Reply.attr:type_name -> objcache.rpc.v1.AttrReply
 	15,  // 33: objcache.rpc.v1.Reply.readdir:type_name -> objcache.rpc.v1.ReaddirReply
@@ -10111,17 +10751,17 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	43,  // 43: objcache.rpc.v1.Reply.standing:type_name -> objcache.rpc.v1.StandingReply
 	85,  // 44: objcache.rpc.v1.Reply.lock:type_name -> objcache.rpc.v1.LockReply
 	87,  // 45: objcache.rpc.v1.Reply.session:type_name -> objcache.rpc.v1.SessionReply
-	103, // 46: objcache.rpc.v1.Reply.lose:type_name -> objcache.rpc.v1.LoseReply
-	107, // 47: objcache.rpc.v1.Reply.have:type_name -> objcache.rpc.v1.HaveReply
+	112, // 46: objcache.rpc.v1.Reply.lose:type_name -> objcache.rpc.v1.LoseReply
+	116, // 47: objcache.rpc.v1.Reply.have:type_name -> objcache.rpc.v1.HaveReply
 	10,  // 48: objcache.rpc.v1.AttrReply.attr:type_name -> objcache.rpc.v1.Attr
 	10,  // 49: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
 	14,  // 50: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
 	0,   // 51: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	114, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	123, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
 	32,  // 53: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
 	33,  // 54: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
 	10,  // 55: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	115, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	124, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
 	1,   // 57: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
 	51,  // 58: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
 	58,  // 59: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
@@ -10150,59 +10790,73 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	82,  // 82: objcache.rpc.v1.Step.check_parent:type_name -> objcache.rpc.v1.CheckParent
 	81,  // 83: objcache.rpc.v1.Step.vanish_dir:type_name -> objcache.rpc.v1.VanishDir
 	89,  // 84: objcache.rpc.v1.Step.set_lock:type_name -> objcache.rpc.v1.SetLock
-	109, // 85: objcache.rpc.v1.Step.lose_inode:type_name -> objcache.rpc.v1.LoseInode
-	110, // 86: objcache.rpc.v1.Step.revert_inode:type_name -> objcache.rpc.v1.RevertInode
-	111, // 87: objcache.rpc.v1.Step.revert_entry:type_name -> objcache.rpc.v1.RevertEntry
-	61,  // 88: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 89: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	17,  // 90: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	22,  // 91: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	33,  // 92: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73,  // 93: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	73,  // 94: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	78,  // 95: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	3,   // 96: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
-	83,  // 97: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
-	10,  // 98: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
-	83,  // 99: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
-	4,   // 100: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
-	83,  // 101: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
-	91,  // 102: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	95,  // 103: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	51,  // 104: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	112, // 105: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
-	97,  // 106: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 107: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
-	97,  // 108: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 109: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
-	106, // 110: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
-	108, // 111: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
-	101, // 112: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
-	6,   // 113: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 114: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 115: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 116: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 117: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	96,  // 118: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
-	99,  // 119: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
-	93,  // 120: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	90,  // 121: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	113, // 122: objcache.rpc.v1.Admin.Losses:input_type -> objcache.rpc.v1.LossesRequest
-	7,   // 123: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	50,  // 124: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	53,  // 125: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	55,  // 126: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	57,  // 127: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	98,  // 128: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
-	100, // 129: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
-	94,  // 130: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	92,  // 131: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	101, // 132: objcache.rpc.v1.Admin.Losses:output_type -> objcache.rpc.v1.Loss
-	123, // [123:133] is the sub-list for method output_type
-	113, // [113:123] is the sub-list for method input_type
-	113, // [113:113] is the sub-list for extension type_name
-	113, // [113:113] is the sub-list for extension extendee
-	0,   // [0:113] is the sub-list for field type_name
+	118, // 85: objcache.rpc.v1.Step.lose_inode:type_name -> objcache.rpc.v1.LoseInode
+	119, // 86: objcache.rpc.v1.Step.revert_inode:type_name -> objcache.rpc.v1.RevertInode
+	120, // 87: objcache.rpc.v1.Step.revert_entry:type_name -> objcache.rpc.v1.RevertEntry
+	90,  // 88: objcache.rpc.v1.Step.repair_rows:type_name -> objcache.rpc.v1.RepairRows
+	61,  // 89: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 90: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 91: objcache.rpc.v1.Relink.owed:type_name -> objcache.rpc.v1.Debt
+	17,  // 92: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 93: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 94: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 95: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 96: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 97: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 98: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 99: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 100: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 101: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 102: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 103: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 104: objcache.rpc.v1.RepairRows.rows:type_name -> objcache.rpc.v1.RepairRow
+	92,  // 105: objcache.rpc.v1.RepairRows.free:type_name -> objcache.rpc.v1.FreeExtent
+	94,  // 106: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	104, // 107: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 108: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	121, // 109: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
+	91,  // 110: objcache.rpc.v1.RowsPage.rows:type_name -> objcache.rpc.v1.RepairRow
+	100, // 111: objcache.rpc.v1.RowsPage.rotten:type_name -> objcache.rpc.v1.RottenExtent
+	101, // 112: objcache.rpc.v1.RowsPage.staged:type_name -> objcache.rpc.v1.StagedBy
+	58,  // 113: objcache.rpc.v1.RepairRequest.steps:type_name -> objcache.rpc.v1.Step
+	54,  // 114: objcache.rpc.v1.RepairRequest.decide:type_name -> objcache.rpc.v1.DecideRequest
+	9,   // 115: objcache.rpc.v1.RepairReply.failure:type_name -> objcache.rpc.v1.Failure
+	106, // 116: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 117: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
+	106, // 118: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 119: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
+	115, // 120: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
+	117, // 121: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
+	110, // 122: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
+	6,   // 123: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 124: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 125: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 126: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 127: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	105, // 128: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
+	108, // 129: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
+	96,  // 130: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	93,  // 131: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	122, // 132: objcache.rpc.v1.Admin.Losses:input_type -> objcache.rpc.v1.LossesRequest
+	98,  // 133: objcache.rpc.v1.Admin.Rows:input_type -> objcache.rpc.v1.RowsRequest
+	102, // 134: objcache.rpc.v1.Admin.Repair:input_type -> objcache.rpc.v1.RepairRequest
+	7,   // 135: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 136: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 137: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 138: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 139: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	107, // 140: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
+	109, // 141: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
+	97,  // 142: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	95,  // 143: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	110, // 144: objcache.rpc.v1.Admin.Losses:output_type -> objcache.rpc.v1.Loss
+	99,  // 145: objcache.rpc.v1.Admin.Rows:output_type -> objcache.rpc.v1.RowsPage
+	103, // 146: objcache.rpc.v1.Admin.Repair:output_type -> objcache.rpc.v1.RepairReply
+	135, // [135:147] is the sub-list for method output_type
+	123, // [123:135] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -10286,15 +10940,17 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_LoseInode)(nil),
 		(*Step_RevertInode)(nil),
 		(*Step_RevertEntry)(nil),
+		(*Step_RepairRows)(nil),
 	}
-	file_api_rpc_objcache_proto_msgTypes[92].OneofWrappers = []any{}
+	file_api_rpc_objcache_proto_msgTypes[86].OneofWrappers = []any{}
+	file_api_rpc_objcache_proto_msgTypes[101].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   111,
+			NumMessages:   120,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

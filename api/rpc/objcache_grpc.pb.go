@@ -500,6 +500,8 @@ const (
 	Admin_Status_FullMethodName = "/objcache.rpc.v1.Admin/Status"
 	Admin_View_FullMethodName   = "/objcache.rpc.v1.Admin/View"
 	Admin_Losses_FullMethodName = "/objcache.rpc.v1.Admin/Losses"
+	Admin_Rows_FullMethodName   = "/objcache.rpc.v1.Admin/Rows"
+	Admin_Repair_FullMethodName = "/objcache.rpc.v1.Admin/Repair"
 )
 
 // AdminClient is the client API for Admin service.
@@ -512,6 +514,10 @@ type AdminClient interface {
 	View(ctx context.Context, in *ViewRequest, opts ...grpc.CallOption) (*ViewReply, error)
 	// Losses tells the files of the server's group whose latest content was lost with a disk, the oldest loss first.
 	Losses(ctx context.Context, in *LossesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Loss], error)
+	// Rows streams all rows of the server's group as of one moment, and what its disk is known to have lost.
+	Rows(ctx context.Context, in *RowsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RowsPage], error)
+	// Repair carries out one transaction of fsck.
+	Repair(ctx context.Context, in *RepairRequest, opts ...grpc.CallOption) (*RepairReply, error)
 }
 
 type adminClient struct {
@@ -561,6 +567,35 @@ func (c *adminClient) Losses(ctx context.Context, in *LossesRequest, opts ...grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Admin_LossesClient = grpc.ServerStreamingClient[Loss]
 
+func (c *adminClient) Rows(ctx context.Context, in *RowsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RowsPage], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Admin_ServiceDesc.Streams[1], Admin_Rows_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RowsRequest, RowsPage]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RowsClient = grpc.ServerStreamingClient[RowsPage]
+
+func (c *adminClient) Repair(ctx context.Context, in *RepairRequest, opts ...grpc.CallOption) (*RepairReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RepairReply)
+	err := c.cc.Invoke(ctx, Admin_Repair_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServer is the server API for Admin service.
 // All implementations must embed UnimplementedAdminServer
 // for forward compatibility.
@@ -571,6 +606,10 @@ type AdminServer interface {
 	View(context.Context, *ViewRequest) (*ViewReply, error)
 	// Losses tells the files of the server's group whose latest content was lost with a disk, the oldest loss first.
 	Losses(*LossesRequest, grpc.ServerStreamingServer[Loss]) error
+	// Rows streams all rows of the server's group as of one moment, and what its disk is known to have lost.
+	Rows(*RowsRequest, grpc.ServerStreamingServer[RowsPage]) error
+	// Repair carries out one transaction of fsck.
+	Repair(context.Context, *RepairRequest) (*RepairReply, error)
 	mustEmbedUnimplementedAdminServer()
 }
 
@@ -589,6 +628,12 @@ func (UnimplementedAdminServer) View(context.Context, *ViewRequest) (*ViewReply,
 }
 func (UnimplementedAdminServer) Losses(*LossesRequest, grpc.ServerStreamingServer[Loss]) error {
 	return status.Error(codes.Unimplemented, "method Losses not implemented")
+}
+func (UnimplementedAdminServer) Rows(*RowsRequest, grpc.ServerStreamingServer[RowsPage]) error {
+	return status.Error(codes.Unimplemented, "method Rows not implemented")
+}
+func (UnimplementedAdminServer) Repair(context.Context, *RepairRequest) (*RepairReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Repair not implemented")
 }
 func (UnimplementedAdminServer) mustEmbedUnimplementedAdminServer() {}
 func (UnimplementedAdminServer) testEmbeddedByValue()               {}
@@ -658,6 +703,35 @@ func _Admin_Losses_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Admin_LossesServer = grpc.ServerStreamingServer[Loss]
 
+func _Admin_Rows_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(RowsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServer).Rows(m, &grpc.GenericServerStream[RowsRequest, RowsPage]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Admin_RowsServer = grpc.ServerStreamingServer[RowsPage]
+
+func _Admin_Repair_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RepairRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServer).Repair(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Admin_Repair_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServer).Repair(ctx, req.(*RepairRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Admin_ServiceDesc is the grpc.ServiceDesc for Admin service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -673,11 +747,20 @@ var Admin_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "View",
 			Handler:    _Admin_View_Handler,
 		},
+		{
+			MethodName: "Repair",
+			Handler:    _Admin_Repair_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Losses",
 			Handler:       _Admin_Losses_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Rows",
+			Handler:       _Admin_Rows_Handler,
 			ServerStreams: true,
 		},
 	},

@@ -26,7 +26,7 @@ func newDev() *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&d.state, "state", defaultState(), "state directory")
 	must(cmd.MarkPersistentFlagDirname("state"))
-	cmd.AddCommand(newDevUp(d), newDevStatus(d), newDevMount(d), newDevUmount(d), newDevKill(d), newDevStop(d), newDevStart(d), newDevFlush(d), newDevDown(d), newDevLosses(d), newDevFailpoints())
+	cmd.AddCommand(newDevUp(d), newDevStatus(d), newDevMount(d), newDevUmount(d), newDevKill(d), newDevStop(d), newDevStart(d), newDevFlush(d), newDevFsck(d), newDevDown(d), newDevLosses(d), newDevFailpoints())
 	return cmd
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -17,10 +18,22 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := newRoot().ExecuteContext(ctx)
 	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "objcache:", oneLine(err))
-		os.Exit(1)
+	os.Exit(exitCode(err))
+}
+
+// exitCode says what is wrong, if anything is, and is 1 then unless the command has a code of its own.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
 	}
+	if text := oneLine(err); text != "" {
+		fmt.Fprintln(os.Stderr, "objcache:", text)
+	}
+	var e exitError
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return 1
 }
 
 // newRoot returns the program's command tree. Errors are printed by main, once, without the usage text.
@@ -33,7 +46,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(newServer(), newMount(), newStatus(), newLosses(), newFlush(), newRefresh(), newWarm(), newDev(), newVersion())
+	root.AddCommand(newServer(), newMount(), newStatus(), newLosses(), newFlush(), newRefresh(), newWarm(), newFsck(), newDev(), newVersion())
 	return root
 }
 

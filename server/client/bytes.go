@@ -25,17 +25,14 @@ const (
 	piecesAtOnce = 4
 )
 
-// files is what the session knows of files: sizes by version, staged bytes, opens.
+// files is what the session knows of files: sizes by version, staged bytes.
 type files struct {
 	mu struct {
 		sync.Mutex
 		known map[objcache.Ino]sized
 		byIno map[objcache.Ino]*file
-		opens map[objcache.Ino]uint32
-		ended map[objcache.Ino]uint32 // opens that the servers have not been told the end of
 	}
-	release chan struct{} // something is in ended
-	rounds  atomic.Uint64
+	rounds atomic.Uint64
 }
 
 type sized struct {
@@ -62,9 +59,6 @@ const maxKnown = 1 << 17
 func (f *files) init() {
 	f.mu.known = map[objcache.Ino]sized{}
 	f.mu.byIno = map[objcache.Ino]*file{}
-	f.mu.opens = map[objcache.Ino]uint32{}
-	f.mu.ended = map[objcache.Ino]uint32{}
-	f.release = make(chan struct{}, 1)
 }
 
 func (f *files) seen(a *rpc.Attr) {

@@ -33,6 +33,7 @@ type Client struct {
 	life   life
 	router *Router
 	files  files
+	opens  opens
 	stop   context.CancelFunc
 	work   *errgroup.Group
 	mu     struct {
@@ -52,6 +53,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c.router = &Router{View: c.View, Refresh: c.refresh, TLS: cfg.TLS, Dialer: cfg.Dial}
 	c.life.init()
 	c.files.init()
+	c.opens.init()
 	err := c.learn(ctx)
 	if err == nil {
 		err = c.begin(ctx)
@@ -116,11 +118,7 @@ func (c *Client) ask(ctx context.Context, address string) error {
 	if err != nil {
 		return rpc.FromStatus(err)
 	}
-	ms := make([]ring.Member, 0, len(r.GetMembers()))
-	for _, m := range r.GetMembers() {
-		ms = append(ms, ring.Member{Group: objcache.GroupID(m.GetGroup()), Name: m.GetName(), Address: m.GetAddress(), Weight: int(m.GetWeight())})
-	}
-	v, err := ring.New(objcache.ViewVersion{Epoch: r.GetEpoch(), Version: r.GetVersion()}, ms)
+	v, err := ViewOf(r)
 	if err != nil {
 		return err
 	}
@@ -131,6 +129,15 @@ func (c *Client) ask(ctx context.Context, address string) error {
 	}
 	c.mu.upload = r.GetUpload()
 	return nil
+}
+
+// ViewOf is the view that a server told.
+func ViewOf(r *rpc.ViewReply) (*ring.View, error) {
+	ms := make([]ring.Member, 0, len(r.GetMembers()))
+	for _, m := range r.GetMembers() {
+		ms = append(ms, ring.Member{Group: objcache.GroupID(m.GetGroup()), Name: m.GetName(), Address: m.GetAddress(), Weight: int(m.GetWeight())})
+	}
+	return ring.New(objcache.ViewVersion{Epoch: r.GetEpoch(), Version: r.GetVersion()}, ms)
 }
 
 func (c *Client) refresh(ctx context.Context) {

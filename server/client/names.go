@@ -45,8 +45,13 @@ func now() int64 { return time.Now().UnixNano() }
 
 // Create makes an inode with a name; with n.Open in one round trip with the open where directory and file share a group.
 func (c *Client) Create(ctx context.Context, dir objcache.Ino, name string, n objcache.NewNode) (objcache.Attr, error) {
+	number := uint64(0)
+	if n.Open {
+		number = c.opens.begin(c.View().OwnerOfInode(dir))
+		defer c.opens.end(number)
+	}
 	r, err := c.mutate(ctx, hashOf(dir), &rpc.Request{Op: &rpc.Request_Create{Create: &rpc.CreateRequest{
-		Dir: uint64(dir), Name: name, Mode: n.Mode, Rdev: n.Rdev, Target: n.Target, Uid: n.UID, Gid: n.GID, Now: now(), Open: n.Open,
+		Dir: uint64(dir), Name: name, Mode: n.Mode, Rdev: n.Rdev, Target: n.Target, Uid: n.UID, Gid: n.GID, Now: now(), Open: n.Open, Number: number,
 	}}})
 	a, err := c.attrReply(r, err)
 	if err != nil || !n.Open {
@@ -55,7 +60,7 @@ func (c *Client) Create(ctx context.Context, dir objcache.Ino, name string, n ob
 	if !r.GetAttr().GetOpened() { // the inode lives in another group
 		return c.Open(ctx, a.Ino)
 	}
-	c.opened(a.Ino)
+	c.opens.add(a.Ino)
 	return a, nil
 }
 

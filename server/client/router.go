@@ -113,7 +113,7 @@ func (r *Router) CallInto(ctx context.Context, hash uint64, req *rpc.Request, ds
 	for unknown := false; ; {
 		reply, err := r.once(ctx, hash, req, dst)
 		k := objcache.KindOf(err)
-		if k == objcache.Fenced && unknown { // an attempt before may have been done, before the session ended
+		if k == objcache.Fenced && unknown && req.GetHeader().GetSeq() != 0 { // an attempt before may have been done, before the session ended
 			return nil, objcache.Errorf(objcache.IO, "outcome unknown: %w", err)
 		}
 		unknown = unknown || k == objcache.Unavailable

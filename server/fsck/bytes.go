@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/objcache/objcache"
+	"github.com/objcache/objcache/server/meta"
 	"github.com/objcache/objcache/server/record"
 )
 
@@ -15,6 +16,8 @@ const (
 	extentTwice    Code = "extent-twice"          // two chunks name the same bytes
 	extentOverlap  Code = "extent-overlap"        // a byte of a chunk has two sources
 	extentRange    Code = "extent-range"          // an extent shows bytes that it does not hold
+	extentRotten   Code = "extent-rotten"         // the bytes on the disk are not those that were written
+	placeTwice     Code = "place-twice"           // two extents lie on the same bytes of the disk
 	placeLeft      Code = "place-without-extent"  // bytes take room that nothing names
 	chunkOrphaned  Code = "chunk-without-inode"   // a chunk's file is gone
 	chunkLeft      Code = "chunk-row-left"        // the same without bytes: a file that was longer once leaves such rows
@@ -32,17 +35,24 @@ func (s *state) places() {
 // placed compares the extents that a group's chunks name with those that have a place on its disk.
 func (s *state) placed(g *rows) {
 	named := map[uint64]objcache.ChunkKey{}
-	for k, c := range s.chunks {
+	for _, k := range s.chunkKeys() {
+		c := s.chunks[k]
 		if c.group != g.id {
 			continue
 		}
-		for id, x := range extents(c.Chunk) {
+		xs := extents(c.Chunk)
+		for _, id := range slices.Sorted(maps.Keys(xs)) {
+			x := xs[id]
 			if other, twice := named[id]; twice {
-				s.add(extentTwice, Error, g.id, k.Ino, "extent %d is named by chunks %v and %v", id, other, k)
+				s.twice(g, id, k, other)
 			}
 			named[id] = k
-			if len(x.GetData()) == 0 && !g.places[id] {
-				s.add(extentUnplaced, Error, g.id, k.Ino, "the bytes of extent %d of chunk %v are nowhere", id, k)
+			if _, ok := g.places[id]; !ok && len(x.GetData()) == 0 {
+				f := s.add(extentUnplaced, Error, g.id, k.Ino, "the bytes of extent %d of chunk %v are nowhere", id, k).inChunk(k)
+				f.Extent, f.Bytes = id, x.GetVisibleLen()
+			} else if what, rotten := g.disk.Rotten[id]; ok && rotten {
+				f := s.add(extentRotten, Error, g.id, k.Ino, "%s", what).inChunk(k)
+				f.Extent, f.Bytes = id, x.GetVisibleLen()
 			}
 		}
 	}
@@ -53,7 +63,40 @@ func (s *state) placed(g *rows) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(g.places)) {
 		if _, ok := named[id]; !ok {
-			s.add(placeLeft, Warning, g.id, 0, "the bytes of extent %d are kept for nothing", id)
+			k := g.places[id]
+			f := s.add(placeLeft, Warning, g.id, k.Ino, "the bytes of extent %d of chunk %v are kept for nothing", id, k).inChunk(k)
+			f.Extent, f.Bytes = id, g.at[id].GetLen()
+		}
+	}
+	s.placedTwice(g)
+}
+
+// twice says which of two chunks does not own the bytes: the other one keeps them.
+func (s *state) twice(g *rows, id uint64, k, other objcache.ChunkKey) {
+	if g.places[id] == k {
+		k, other = other, k
+	}
+	s.add(extentTwice, Error, g.id, k.Ino, "extent %d is named by chunks %v and %v", id, other, k).inChunk(k).by(meta.ChunkKey(other)).Extent = id
+}
+
+func (s *state) chunkKeys() []objcache.ChunkKey {
+	return slices.SortedFunc(maps.Keys(s.chunks), func(a, b objcache.ChunkKey) int {
+		return cmp.Or(cmp.Compare(a.Ino, b.Ino), cmp.Compare(a.Index, b.Index))
+	})
+}
+
+// placedTwice wants every byte of the disk to be of one extent.
+func (s *state) placedTwice(g *rows) {
+	ids := slices.SortedFunc(maps.Keys(g.at), func(a, b uint64) int {
+		x, y := g.at[a], g.at[b]
+		return cmp.Or(cmp.Compare(x.GetFile(), y.GetFile()), cmp.Compare(x.GetOff(), y.GetOff()), cmp.Compare(a, b))
+	})
+	for i := 1; i < len(ids); i++ {
+		a, b := g.at[ids[i-1]], g.at[ids[i]]
+		if a.GetFile() == b.GetFile() && a.GetOff()+a.GetLen() > b.GetOff() {
+			k := g.places[ids[i]]
+			f := s.add(placeTwice, Error, g.id, k.Ino, "extents %d and %d lie on the same bytes of file %016x", ids[i-1], ids[i], b.GetFile()).inChunk(k)
+			f.Extent = ids[i]
 		}
 	}
 }
@@ -74,10 +117,7 @@ func extents(c *record.Chunk) map[uint64]*record.Extent {
 
 // bytes checks each chunk by itself and against its file.
 func (s *state) bytes() {
-	keys := slices.SortedFunc(maps.Keys(s.chunks), func(a, b objcache.ChunkKey) int {
-		return cmp.Or(cmp.Compare(a.Ino, b.Ino), cmp.Compare(a.Index, b.Index))
-	})
-	for _, k := range keys {
+	for _, k := range s.chunkKeys() {
 		c := s.chunks[k]
 		s.layout(k, c, c.GetExtents())
 		for _, p := range c.GetPins() {
@@ -87,11 +127,11 @@ func (s *state) bytes() {
 		case in == nil && len(extents(c.Chunk)) == 0:
 			s.add(chunkLeft, Warning, c.group, k.Ino, "chunk %v has a row and no file", k)
 		case in == nil:
-			s.add(chunkOrphaned, Warning, c.group, k.Ino, "chunk %v has %d extents and no file", k, len(c.GetExtents()))
+			s.add(chunkOrphaned, Warning, c.group, k.Ino, "chunk %v has %d extents and no file", k, len(c.GetExtents())).inChunk(k)
 		case c.GetVersion() > in.GetVersion():
-			s.add(chunkNewer, Error, c.group, k.Ino, "chunk %v is at version %d, its file at %d", k, c.GetVersion(), in.GetVersion())
+			s.add(chunkNewer, Error, c.group, k.Ino, "chunk %v is at version %d, its file at %d", k, c.GetVersion(), in.GetVersion()).inChunk(k)
 		case c.GetDirty() && len(c.GetExtents()) > 0 && !in.GetDirty() && !in.GetDead() && !in.GetOrphan() && in.GetIntent() == nil:
-			s.add(chunkDirty, Error, c.group, k.Ino, "chunk %v is dirty, its file is clean", k)
+			s.add(chunkDirty, Error, c.group, k.Ino, "chunk %v is dirty, its file is clean", k).inChunk(k)
 		}
 	}
 }
@@ -102,11 +142,11 @@ func (s *state) layout(k objcache.ChunkKey, c *chunk, xs []*record.Extent) {
 	for _, x := range xs {
 		lo, hi := x.GetVisibleOff(), x.GetVisibleOff()+x.GetVisibleLen()
 		if lo < end {
-			s.add(extentOverlap, Error, c.group, k.Ino, "extent %d of chunk %v begins at %d, before %d", x.GetId(), k, lo, end)
+			s.add(extentOverlap, Error, c.group, k.Ino, "extent %d of chunk %v begins at %d, before %d", x.GetId(), k, lo, end).inChunk(k)
 		}
 		if end = hi; lo < x.GetStart() || hi > x.GetStart()+x.GetLen() || hi > objcache.ChunkSize || lo >= hi {
 			s.add(extentRange, Error, c.group, k.Ino, "extent %d of chunk %v shows %d to %d of %d to %d", x.GetId(), k, lo, hi, x.GetStart(),
-				x.GetStart()+x.GetLen())
+				x.GetStart()+x.GetLen()).inChunk(k)
 		}
 	}
 }

@@ -48,13 +48,13 @@ func (s *state) owners() {
 		own := s.c.View.OwnerOfInode(dir)
 		for _, name := range slices.Sorted(maps.Keys(s.entries[dir])) {
 			if e := s.entries[dir][name]; e.group != own {
-				s.add(rowMisplaced, Error, e.group, dir, "the entry %q belongs to group %d", name, own)
+				s.addName(rowMisplaced, Error, e.group, dir, name, "the entry %q belongs to group %d", name, own)
 			}
 		}
 	}
 	for k, c := range s.chunks {
 		if own := s.c.View.OwnerOfChunk(k); own != c.group {
-			s.add(rowMisplaced, Error, c.group, k.Ino, "chunk %v belongs to group %d", k, own)
+			s.add(rowMisplaced, Error, c.group, k.Ino, "chunk %v belongs to group %d", k, own).inChunk(k)
 		}
 	}
 }

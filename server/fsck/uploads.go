@@ -28,7 +28,7 @@ func (s *state) uploads() {
 		for _, p := range c.GetPins() {
 			in := s.inodes[k.Ino]
 			if in == nil || in.GetIntent() == nil || in.GetIntent().GetVersion() != p.GetVersion() {
-				s.add(pinOrphaned, Error, c.group, k.Ino, "version %d of chunk %v is pinned for no upload", p.GetVersion(), k)
+				s.add(pinOrphaned, Error, c.group, k.Ino, "version %d of chunk %v is pinned for no upload", p.GetVersion(), k).inChunk(k)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func (s *state) claims() {
 func (s *state) claim(dir objcache.Ino, name string, e *entry) {
 	for _, d := range e.GetDebts() {
 		if s.inodes[objcache.Ino(d.GetIno())] == nil {
-			s.add(debtOrphaned, Error, e.group, dir, "%q is owed for by inode %d, which has no row", name, d.GetIno())
+			s.addName(debtOrphaned, Error, e.group, dir, name, "%q is owed for by inode %d, which has no row", name, d.GetIno()).of(objcache.Ino(d.GetIno()))
 		}
 	}
 	busy := objcache.Ino(e.GetBusy())
@@ -56,8 +56,8 @@ func (s *state) claim(dir objcache.Ino, name string, e *entry) {
 	owes := slices.ContainsFunc(e.GetDebts(), func(d *record.Debt) bool { return d.GetIno() == e.GetBusy() })
 	switch in := s.inodes[busy]; {
 	case in == nil, e.GetIno() != e.GetBusy() && !owes:
-		s.add(claimOrphaned, Error, e.group, dir, "the object of %q is claimed by inode %d, which has nothing to do with it", name, busy)
+		s.addName(claimOrphaned, Error, e.group, dir, name, "the object of %q is claimed by inode %d, which has nothing to do with it", name, busy).of(busy)
 	case s.c.Quiet:
-		s.add(claimLeft, Error, e.group, dir, "the object of %q is claimed by inode %d", name, busy)
+		s.addName(claimLeft, Error, e.group, dir, name, "the object of %q is claimed by inode %d", name, busy).of(busy)
 	}
 }

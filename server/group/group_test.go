@@ -21,6 +21,17 @@ func (w *world) has(id objcache.GroupID, ino uint64) bool {
 	return in != nil
 }
 
+// promises reports whether a group has prepared transactions.
+func (w *world) promises(id objcache.GroupID) bool {
+	w.t.Helper()
+	n := 0
+	lo, hi := meta.PreparedBounds()
+	if err := meta.Scan(w.group(id).DB(), lo, hi, func(_, _ []byte) (bool, error) { n++; return true, nil }); err != nil {
+		w.t.Fatal(err)
+	}
+	return n > 0
+}
+
 // settled reports whether nobody has a promise or decision left.
 func (w *world) settled() bool {
 	for id := range w.groups {
@@ -172,6 +183,44 @@ func (w *world) create(ctx context.Context, h *rpc.Header, ino uint64, runs *int
 		return g.Transact(ctx, Tx{Header: h, Steps: []*rpc.Step{put(ino)}})
 	})
 	return err
+}
+
+// The COMMIT's append has failed for its caller, and reaches the log all the same: a participant that asks then must not be told that there was none.
+func TestQuery_AnswersOnlyBehindAReadPoint(t *testing.T) {
+	w := newWorld(t, 2)
+	a, b := w.ino(1, 0), w.ino(2, 0)
+	l := w.groups[1].log
+	l.mu.Lock()
+	l.late = func(en *record.Entry) bool { return en.GetKind() == record.Entry_COMMIT }
+	l.mu.Unlock()
+	if err := w.put(7, 1, a, b); !errors.Is(err, objcache.Unavailable) {
+		t.Fatal(err)
+	}
+	w.eventually("group 2 knows what became of its promise", func() bool { return !w.promises(2) })
+	if err := l.Read(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !w.has(1, a) || !w.has(2, b) {
+		t.Errorf("at the coordinator: %v, at the participant: %v", w.has(1, a), w.has(2, b))
+	}
+}
+
+func TestTransact_IsAnsweredOnlyWhenItIsInTheLog(t *testing.T) {
+	for name, inos := range map[string]func(w *world) []uint64{
+		"one group":  func(w *world) []uint64 { return []uint64{w.ino(1, 0)} },
+		"two groups": func(w *world) []uint64 { return []uint64{w.ino(1, 0), w.ino(2, 0)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 2)
+			l := w.groups[1].log
+			l.mu.Lock()
+			l.refuse = func(*record.Entry) (bool, bool) { return true, false }
+			l.mu.Unlock()
+			if err := w.put(7, 1, inos(w)...); !errors.Is(err, objcache.Unavailable) {
+				t.Errorf("acknowledged, but not logged: %v", err)
+			}
+		})
+	}
 }
 
 func TestOnce_ARetriedRequestRunsOnceAlsoAfterARestart(t *testing.T) {

@@ -46,6 +46,9 @@ type memoryLog struct {
 	sm      *Group
 	// refuse makes the append of an entry fail: without it reaching the log, or although it does.
 	refuse func(en *record.Entry) (fail, logged bool)
+	// late makes the append of an entry fail although it will be in the log: before the next one, or the next read point.
+	late func(en *record.Entry) bool
+	due  [][]byte
 }
 
 func (l *memoryLog) Propose(_ context.Context, data []byte) (any, error) {
@@ -58,14 +61,18 @@ func (l *memoryLog) Propose(_ context.Context, data []byte) (any, error) {
 	if l.sm == nil {
 		return nil, objcache.Errorf(objcache.Unavailable, "log is closed")
 	}
+	if l.late != nil && l.late(en) {
+		l.due = append(l.due, data)
+		return nil, objcache.Errorf(objcache.Unavailable, "append")
+	}
+	l.appendDueLocked()
 	fail, logged := false, true
 	if l.refuse != nil {
 		fail, logged = l.refuse(en)
 	}
 	var res any
 	if logged {
-		l.entries, l.terms = append(l.entries, data), append(l.terms, l.term)
-		res = l.sm.Apply(uint64(len(l.entries)), l.term, data)
+		res = l.appendLocked(data)
 	}
 	if fail {
 		return nil, objcache.Errorf(objcache.Unavailable, "append")
@@ -73,9 +80,28 @@ func (l *memoryLog) Propose(_ context.Context, data []byte) (any, error) {
 	return res, nil
 }
 
+func (l *memoryLog) appendLocked(data []byte) any {
+	l.entries, l.terms = append(l.entries, data), append(l.terms, l.term)
+	return l.sm.Apply(uint64(len(l.entries)), l.term, data)
+}
+
+func (l *memoryLog) appendDueLocked() {
+	for _, data := range l.due {
+		l.appendLocked(data)
+	}
+	l.due = nil
+}
+
 func (l *memoryLog) Term() uint64                     { return l.term }
 func (l *memoryLog) WaitLeader(context.Context) error { return nil }
-func (l *memoryLog) Read(context.Context) error       { return nil }
+
+// Read is a read point: what was appended before is applied when it returns.
+func (l *memoryLog) Read(context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.appendDueLocked()
+	return nil
+}
 
 // Close returns when nothing is being applied any more, like the real log's.
 func (l *memoryLog) Close() error {

@@ -70,7 +70,7 @@ func TestSession_EndRefusesItEverywhereAndLeavesNothing(t *testing.T) {
 	if _, err := w.lock(1, c, 1, a, true, 0); err != nil {
 		t.Fatal(err)
 	}
-	w.group(1).Opened(c, objcache.Ino(a))
+	w.group(1).Opened(c, objcache.Ino(a), 1)
 	if err := w.group(1).Stage(t.Context(), c, &rpc.StageRequest{Ino: a, Seq: 1, Data: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func (e *Eval) relink(s *rpc.Relink) error {
 			return objcache.Errorf(objcache.Conflict, "inode %d is not called %q in directory %d", s.GetIno(), s.GetDelName(), s.GetDelDir())
 		}
 		l := in.GetLinks()[i]
-		if InStorage(in, l) != s.GetDebt() {
+		if owes := DebtOf(in, l); !proto.Equal(owes, s.GetOwed()) {
 			return objcache.Errorf(objcache.Conflict, "name %q of inode %d was uploaded meanwhile", s.GetDelName(), s.GetIno())
 		}
 		if l.GetKey() != "" {
@@ -74,6 +74,17 @@ func (e *Eval) relink(s *rpc.Relink) error {
 		return e.putOwing(in, s.GetNow())
 	}
 	return e.bury(in, s.GetNow())
+}
+
+// DebtOf is what an inode owes external storage for one of its names, should that be taken away; nil when nothing ever stood there.
+func DebtOf(in *record.Inode, l *record.Link) *rpc.Debt {
+	if !InStorage(in, l) {
+		return nil
+	}
+	if left := LeftOf(in, l); l.GetKey() == "" && left != nil {
+		return &rpc.Debt{Ino: in.GetIno(), Key: left.GetKey(), Etag: left.GetEtag()}
+	}
+	return &rpc.Debt{Ino: in.GetIno(), Key: l.GetKey(), Etag: l.GetEtag()}
 }
 
 // InStorage reports whether external storage holds, or may come to hold, an object for one name of an inode.

@@ -72,6 +72,9 @@ func (e *Eval) revertEntry(s *rpc.RevertEntry) error {
 		if row == nil {
 			return e.putOwing(dir, e.facts.Now())
 		}
+		if row.GetBusy() == s.GetIno() {
+			row.Busy = 0
+		}
 		row.Debts = slices.DeleteFunc(row.Debts, func(o *record.Debt) bool { return o.GetIno() == s.GetIno() })
 		if row.GetIno() == 0 {
 			err = e.putTombstone(d, s.GetName(), row)

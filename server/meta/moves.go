@@ -30,7 +30,7 @@ func (e *Eval) endPersistDir(in *record.Inode, s *rpc.EndPersist) error {
 	if s.GetMarker() != "" {
 		leavePrefix(in, s.GetMarker())
 		d.Marker, d.Prefix, d.MarkerAt, d.MarkerModified = true, s.GetMarker(), e.applied+1, -e.facts.Now()
-		in.Dirty, in.AttrDirty = false, false
+		in.Dirty, in.AttrDirty = false, in.GetAttrDirty() && in.GetCtime() > s.GetAsOf()
 	}
 	switch {
 	case s.GetDetour() != "" && !in.GetDead() && d.GetDetour() == "":

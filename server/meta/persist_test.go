@@ -60,7 +60,7 @@ func TestPersist_ARenameDuringAnUploadOwesTheOldKey(t *testing.T) {
 	r.write(1, 0, 100)
 	it := r.begin()
 	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: &rpc.Debt{Ino: file}}, &rpc.AddEntry{Dir: top, Name: "g", Ino: file, Mode: objcache.ModeRegular},
-		&rpc.Relink{Ino: file, DelDir: top, DelName: "f", AddDir: top, AddName: "g", Debt: true})
+		&rpc.Relink{Ino: file, DelDir: top, DelName: "f", AddDir: top, AddName: "g", Owed: &rpc.Debt{Ino: file}})
 	r.end(it)
 	if d := r.entry(top, "f").GetDebts(); len(d) != 1 || d[0].GetKey() != "f" || d[0].GetEtag() != "E" {
 		t.Errorf("the object just written under the old name is owed by nobody: %v", d)
@@ -74,11 +74,39 @@ func TestPersist_ARenameDuringAnUploadOwesTheOldKey(t *testing.T) {
 	}
 }
 
+// The rename was planned while the upload was under way, and comes behind its end: the directory would never learn the ETag of the object it is owed.
+func TestPersist_ARenamePlannedBeforeTheEndOfAnUploadIsRefusedAfterIt(t *testing.T) {
+	r := withFile(t)
+	r.write(1, 0, 100)
+	it := r.begin()
+	r.end(it)
+	r.refuse(objcache.Conflict, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", AddDir: top, AddName: "g", Owed: &rpc.Debt{Ino: file}})
+	r.refuse(objcache.Conflict, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", AddDir: top, AddName: "g", Owed: &rpc.Debt{Ino: file, Key: "f", Etag: "D"}})
+	owed := &rpc.Debt{Ino: file, Key: "f", Etag: "E"}
+	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: owed}, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", Owed: owed})
+}
+
+// An upload is given up as if the name had no object; but the name was lost while that was decided, and the object that stood there before is owed now.
+func TestPersist_GivingUpDoesNotSettleWhatANameLostMeanwhileOwes(t *testing.T) {
+	r := withFile(t)
+	r.write(1, 0, 100)
+	r.end(r.begin())
+	r.write(2, 0, 10)
+	it := r.begin()
+	owed := &rpc.Debt{Ino: file, Key: "f", Etag: "E"}
+	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: owed}, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", Owed: owed})
+	r.refuse(objcache.Conflict, &rpc.EndPersist{Ino: file, Version: it.GetVersion(), TrashName: &rpc.Name{Dir: top, Name: "f"}, TrashLast: true})
+	r.do(&rpc.EndPersist{Ino: file, Version: it.GetVersion()}, &rpc.SettleEntry{Dir: top, Name: "f", Ino: file, Key: "f", Etag: "E"})
+	if d := r.entry(top, "f").GetDebts(); len(d) != 1 || d[0].GetKey() != "f" {
+		t.Errorf("nobody owes the deletion of the object: %v", d)
+	}
+}
+
 func TestPersist_AnUnlinkDuringAnUploadKeepsThePinnedBytes(t *testing.T) {
 	r := withFile(t)
 	r.write(1, 0, 100)
 	it := r.begin()
-	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: &rpc.Debt{Ino: file}}, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", Debt: true})
+	r.do(&rpc.RemoveEntry{Dir: top, Name: "f", Expect: file, Debt: &rpc.Debt{Ino: file}}, &rpc.Relink{Ino: file, DelDir: top, DelName: "f", Owed: &rpc.Debt{Ino: file}})
 	if c := r.chunk(file); len(c.GetPins()) != 1 || len(r.fx.Dropped) != 0 {
 		t.Fatalf("the upload would send zeros: chunk %v, dropped %v", c, r.fx.Dropped)
 	}

@@ -21,10 +21,9 @@ func (f *FS) Open(ctx context.Context, h *rpc.Header, r *rpc.OpenRequest) (*rpc.
 	if in.GetDead() {
 		return nil, objcache.Errorf(objcache.Stale, "inode %d", r.GetIno())
 	}
-	f.Group.Opened(objcache.ClientID(h.GetClient()), objcache.Ino(r.GetIno()))
+	f.Group.Opened(objcache.ClientID(h.GetClient()), objcache.Ino(r.GetIno()), r.GetNumber())
 	if err := f.revalidate(ctx, in); err != nil {
-		f.Group.Closed(objcache.ClientID(h.GetClient()), objcache.Ino(r.GetIno()), 1)
-		return nil, err
+		return nil, err // the client says that it has not opened it
 	}
 	if in, err = f.OwnInode(ctx, objcache.Ino(r.GetIno())); err != nil {
 		return nil, err

@@ -207,7 +207,7 @@ func (f *FS) Create(ctx context.Context, h *rpc.Header, r *rpc.CreateRequest) (*
 			},
 			Then: func() { // still under the locks: nobody can unlink the file before its open counts
 				if opened {
-					f.Group.Opened(objcache.ClientID(h.GetClient()), ino)
+					f.Group.Opened(objcache.ClientID(h.GetClient()), ino, r.GetNumber())
 				}
 			},
 		})
@@ -238,13 +238,9 @@ func debt(in *record.Inode, dir uint64, name string) *rpc.Debt {
 		return &rpc.Debt{Ino: in.GetIno(), Dir: true}
 	}
 	for _, l := range in.GetLinks() {
-		if l.GetDir() != dir || l.GetName() != name || !meta.InStorage(in, l) {
-			continue
+		if l.GetDir() == dir && l.GetName() == name {
+			return meta.DebtOf(in, l)
 		}
-		if left := meta.LeftOf(in, l); l.GetKey() == "" && left != nil {
-			return &rpc.Debt{Ino: in.GetIno(), Key: left.GetKey(), Etag: left.GetEtag()}
-		}
-		return &rpc.Debt{Ino: in.GetIno(), Key: l.GetKey(), Etag: l.GetEtag()}
 	}
 	return nil
 }
@@ -295,7 +291,7 @@ func (f *FS) dropName(ctx context.Context, ino, dir uint64, name string, now int
 	}
 	if in.GetMode()&objcache.ModeMask != objcache.ModeDir {
 		return in, &rpc.Step{Step: &rpc.Step_Relink{Relink: &rpc.Relink{
-			Ino: ino, DelDir: dir, DelName: name, Now: now, Debt: debt(in, dir, name) != nil,
+			Ino: ino, DelDir: dir, DelName: name, Now: now, Owed: debt(in, dir, name),
 		}}}, nil
 	}
 	// Listing loads it; most directories that are not empty are refused here already.

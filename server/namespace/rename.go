@@ -199,13 +199,13 @@ func (f *FS) replace(ctx context.Context, p *renaming) error {
 	}
 	p.steps = append(p.steps,
 		&rpc.Step{Step: &rpc.Step_AddEntry{AddEntry: add}},
-		relink(p.from, r.GetDir(), r.GetName(), r.GetNewDir(), r.GetNewName(), r.GetNow(), fromDebt != nil))
+		relink(p.from, r.GetDir(), r.GetName(), r.GetNewDir(), r.GetNewName(), r.GetNow(), fromDebt))
 	return nil
 }
 
-func relink(in *record.Inode, dir uint64, name string, newDir uint64, newName string, now int64, owes bool) *rpc.Step {
+func relink(in *record.Inode, dir uint64, name string, newDir uint64, newName string, now int64, owed *rpc.Debt) *rpc.Step {
 	return &rpc.Step{Step: &rpc.Step_Relink{Relink: &rpc.Relink{
-		Ino: in.GetIno(), DelDir: dir, DelName: name, AddDir: newDir, AddName: newName, Now: now, Debt: owes,
+		Ino: in.GetIno(), DelDir: dir, DelName: name, AddDir: newDir, AddName: newName, Now: now, Owed: owed,
 	}}}
 }
 
@@ -219,6 +219,6 @@ func (p *renaming) exchange() {
 		&rpc.Step{Step: &rpc.Step_AddEntry{AddEntry: &rpc.AddEntry{
 			Dir: r.GetNewDir(), Name: r.GetNewName(), Ino: p.from.GetIno(), Mode: p.from.GetMode(), Expect: p.to.GetIno(), Now: r.GetNow(), Debt: b,
 		}}},
-		relink(p.from, r.GetDir(), r.GetName(), r.GetNewDir(), r.GetNewName(), r.GetNow(), a != nil),
-		relink(p.to, r.GetNewDir(), r.GetNewName(), r.GetDir(), r.GetName(), r.GetNow(), b != nil))
+		relink(p.from, r.GetDir(), r.GetName(), r.GetNewDir(), r.GetNewName(), r.GetNow(), a),
+		relink(p.to, r.GetNewDir(), r.GetNewName(), r.GetDir(), r.GetName(), r.GetNow(), b))
 }

@@ -3,6 +3,7 @@ package replica
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -70,6 +71,7 @@ func TestCrash_AtEverySyncKeepsAcknowledgedEntries(t *testing.T) {
 func reopen(t *testing.T, fsys vfs.FS, lo, hi int, op string) int {
 	t.Helper()
 	j := openJournal(t, fsys)
+	seen := inspect(t, fsys, j, op)
 	r, err := Open(testConfig(fsys), j)
 	if err != nil {
 		t.Fatalf("crash before %s: %v", op, err)
@@ -80,6 +82,9 @@ func reopen(t *testing.T, fsys vfs.FS, lo, hi int, op string) int {
 	got := j.values()
 	if err := checkPrefix(got, lo, hi); err != nil {
 		t.Fatalf("crash before %s: %v", op, err)
+	}
+	if !slices.Equal(seen, got) {
+		t.Fatalf("crash before %s: Inspect saw %v, the replica %v", op, seen, got)
 	}
 	k := len(got)
 	propose(t, r, uint64(k+1), 200)

@@ -78,6 +78,16 @@ func wantCorrupt(t *testing.T, fsys vfs.FS, path, what string) {
 	}
 }
 
+// wantDamage wants of Inspect what Open says.
+func wantDamage(t *testing.T, fsys vfs.FS, path, what string) {
+	t.Helper()
+	in, err := Inspect(fsys, "raft", 0, func(uint64, uint64, []byte) {})
+	if err != nil || len(in.Damages) == 0 || !strings.Contains(in.Damages[0], path) {
+		t.Errorf("%s of %s: %+v, %v", what, path, in, err)
+	}
+	wantCorrupt(t, fsys, path, what)
+}
+
 func TestOpen_NamesEveryFlippedBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := filled(t, 30)
@@ -93,7 +103,7 @@ func TestOpen_NamesEveryFlippedBit(t *testing.T) {
 			end := (&scanned{raw: raw}).lastByte()
 			for bit := int64(0); bit < end*8; bit += 61 {
 				fsys := rewrite(t, disk, path, func(b []byte) []byte { b[bit/8] ^= 1 << (bit % 8); return b })
-				wantCorrupt(t, fsys, path, "flip")
+				wantDamage(t, fsys, path, "flip")
 			}
 		}
 	})
@@ -105,13 +115,13 @@ func TestOpen_NamesCutAndMissingFiles(t *testing.T) {
 		for _, path := range append(logFiles(t, disk), "raft/"+metaName) {
 			for _, keep := range []float64{0, 0.1, 0.5, 0.99} {
 				fsys := rewrite(t, disk, path, func(b []byte) []byte { return b[:int(float64(len(b))*keep)] })
-				wantCorrupt(t, fsys, path, "cut")
+				wantDamage(t, fsys, path, "cut")
 			}
 			fsys := disk.CrashClone(vfs.CrashCloneCfg{})
 			if err := fsys.Remove(path); err != nil {
 				t.Fatal(err)
 			}
-			wantCorrupt(t, fsys, path, "removal")
+			wantDamage(t, fsys, path, "removal")
 		}
 	})
 }

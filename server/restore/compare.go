@@ -162,15 +162,19 @@ func (c *comparison) entry(dir uint64, name string, e *record.DirEntry) {
 			return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: dir, Name: name, Ino: e.GetIno()}}}))
 		})
 	}
+	owing := map[uint64]bool{e.GetBusy(): true} // who changes the object now has an intent, or something to delete
 	for _, d := range e.GetDebts() {
-		if !c.theirs(d.GetIno()) {
+		owing[d.GetIno()] = true
+	}
+	for ino := range owing {
+		if ino == 0 || !c.theirs(ino) {
 			continue
 		}
-		c.add(&rpc.Have{Ino: d.GetIno(), Dir: dir, Name: name}, func(ctx context.Context, had *rpc.Had) error {
+		c.add(&rpc.Have{Ino: ino, Dir: dir, Name: name}, func(ctx context.Context, had *rpc.Had) error {
 			if had.GetOwes() {
 				return nil
 			}
-			return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: dir, Name: name, Ino: d.GetIno(), Debt: true}}}))
+			return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: dir, Name: name, Ino: ino, Debt: true}}}))
 		})
 	}
 }

@@ -132,12 +132,10 @@ func (f *Files) dispatch(ctx context.Context, r *rpc.Request) (*rpc.Reply, error
 	case *rpc.Request_Open:
 		return f.FS.Open(ctx, h, x.Open)
 	case *rpc.Request_Release:
-		for ino, n := range x.Release.GetClosed() {
-			f.Group.Closed(client, objcache.Ino(ino), n)
-		}
+		f.Group.Closed(client, x.Release.GetClosed(), x.Release.GetBefore())
 		return empty(nil)
 	case *rpc.Request_Renew:
-		f.Group.Renew(client, x.Renew.GetOpens())
+		f.Group.Renew(client, x.Renew.GetOpens(), x.Renew.GetBefore())
 		return empty(nil)
 	case *rpc.Request_Flush:
 		return f.FS.Flush(ctx, h, x.Flush)

@@ -26,6 +26,7 @@ type attempt struct {
 	parts []external.Part
 	other external.Object // what stands there instead
 	cause error           // the refusal
+	gone  bool            // nobody wants the object any more
 }
 
 func (a *attempt) run(ctx context.Context) error {
@@ -54,10 +55,12 @@ func (a *attempt) run(ctx context.Context) error {
 func (a *attempt) facts() txn.UploadFacts {
 	in, it, base := a.in, a.it, a.in.GetBase()
 	named := slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetDir() == it.GetDir() && l.GetName() == it.GetName() })
+	// Or truncated before a restart: the base has lost bytes of that version. Or bytes of it were lost with a disk.
+	a.gone = !named || it.GetLowestCut() > 0 || in.GetLost() != "" || a.t.persist.unpinnable(it)
 	f := txn.UploadFacts{
 		Done:      base.GetTx() == txString(it.GetTx()),
 		Begun:     it.GetUploadId() != "",
-		Gone:      !named || in.GetLost() != "" || it.GetLowestCut() > 0, // or truncated before a restart: the base has lost bytes of that version
+		Gone:      a.gone,
 		Parts:     it.GetSize() > objcache.ChunkSize,
 		Copy:      base.GetKey() != "" && base.GetVersion() == it.GetVersion() && base.GetLength() == it.GetSize() && base.GetSize() == it.GetSize() && it.GetSize() <= maxCopy,
 		Overwrite: a.t.cfg.Overwrite,
@@ -67,6 +70,8 @@ func (a *attempt) facts() txn.UploadFacts {
 		return f
 	}
 	f.Fresh = a.t.persist.isFresh(it)
+	can := a.store.Capabilities()
+	f.Unconditional = it.GetStarted() < a.t.persist.started && (f.Copy || f.Parts && !can.ConditionalComplete || !f.Parts && !can.ConditionalPut)
 	return f
 }
 
@@ -86,7 +91,7 @@ func (a *attempt) carryOut(ctx context.Context, what txn.UploadAction) (txn.Uplo
 		return a.copy(ctx)
 	case txn.SendPut:
 		etag, err := t.putWhole(ctx, a.store, in)
-		return a.sent(etag, err)
+		return a.sent(etag, t.pinAgain(ctx, in, err))
 	case txn.Create:
 		id, err := a.store.CreateUpload(ctx, it.GetKey(), metadata(in, it))
 		it.UploadId = id
@@ -100,7 +105,7 @@ func (a *attempt) carryOut(ctx context.Context, what txn.UploadAction) (txn.Uplo
 		var err error
 		a.parts, err = t.sendParts(ctx, in)
 		failpoint.Hit(failpoint.PartsSent)
-		return txn.Did, err
+		return txn.Did, t.pinAgain(ctx, in, err)
 	case txn.Complete:
 		etag, err := a.store.CompleteUpload(ctx, it.GetKey(), it.GetUploadId(), a.parts, condition(a.store, it, true))
 		return a.sent(etag, err)
@@ -129,6 +134,8 @@ func (a *attempt) look(ctx context.Context) (txn.UploadOutcome, error) {
 		return txn.Absent, nil
 	case err != nil:
 		return txn.OutcomeLost, err
+	case o.Meta[metaTx] == txString(a.it.GetTx()) && o.Size != a.it.GetSize():
+		return a.brokenOff(ctx, o.ETag)
 	case o.Meta[metaTx] == txString(a.it.GetTx()):
 		a.etag = o.ETag
 		return txn.Ours, nil
@@ -136,6 +143,19 @@ func (a *attempt) look(ctx context.Context) (txn.UploadOutcome, error) {
 	a.other = o
 	a.it.IfMatch = condIf(a.cause != nil, o.ETag, a.it.GetIfMatch())
 	return txn.Other, nil
+}
+
+// brokenOff answers for an object of ours that is not whole: the Put broke off with its sender, and the store took what had arrived for all (versitygw
+// does). It is written again, over that; what nobody wants any more is deleted, under the claim that the intent has.
+func (a *attempt) brokenOff(ctx context.Context, etag string) (txn.UploadOutcome, error) {
+	a.it.IfMatch, a.other = etag, external.Object{}
+	if !a.gone {
+		return txn.Absent, nil
+	}
+	if err := a.store.Delete(ctx, a.it.GetKey()); err != nil {
+		return txn.OutcomeLost, err
+	}
+	return txn.Absent, nil
 }
 
 func condIf(c bool, yes, no string) string {
@@ -216,6 +236,29 @@ func (a *attempt) sweep(ctx context.Context) error {
 
 // requestsEnd is how long a request that changes something may be on its way, its repetitions included (external.RetryConfig).
 const requestsEnd = 30 * time.Second
+
+// claimKey names the claim for the delete of an object.
+func claimKey(in *record.Inode, b *record.Base) string {
+	return strconv.FormatUint(in.GetIno(), 10) + " " + strconv.FormatUint(b.GetDir(), 10) + " " + b.GetName()
+}
+
+// claim notes that a delete has begun in this life.
+func (p *persisting) claim(in *record.Inode, b *record.Base) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet(time.Now()) == nil {
+		clear(p.mu.claims) // nobody asks any more
+		return
+	}
+	p.mu.claims[claimKey(in, b)] = true
+}
+
+// claimedHere reports whether a delete that was begun is of this life. Nothing is forgotten before no other life's can be on its way any more.
+func (p *persisting) claimedHere(in *record.Inode, b *record.Base) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.claims[claimKey(in, b)]
+}
 
 // quiet is nil when no request of an earlier life of this process can be on its way any more. Those of this life end within the call that sends them.
 func (p *persisting) quiet(now time.Time) error {

@@ -76,9 +76,6 @@ func (t *Transfer) arrive(ctx context.Context, in *record.Inode, key string) err
 		if err := t.WriteMarker(ctx, in, key, moved); err != nil {
 			return err
 		}
-		if err := t.settleAttributes(ctx, in); err != nil {
-			return err
-		}
 	case in.GetAttrDirty():
 		if err := t.settleAttributes(ctx, in); err != nil {
 			return err
@@ -91,7 +88,7 @@ func stillCalled(ino uint64, l *record.Link) *rpc.Step {
 	return &rpc.Step{Step: &rpc.Step_CheckParent{CheckParent: &rpc.CheckParent{Ino: ino, Dir: l.GetDir(), Name: l.GetName()}}}
 }
 
-// WriteMarker writes the object that stands for a directory.
+// WriteMarker writes the object that stands for a directory, and hands its attributes over to the table of the directory above.
 func (t *Transfer) WriteMarker(ctx context.Context, in *record.Inode, key string, moved bool) error {
 	store, err := t.store(in.GetBucket())
 	if err != nil {
@@ -101,9 +98,10 @@ func (t *Transfer) WriteMarker(ctx context.Context, in *record.Inode, key string
 		return err
 	}
 	// If it was renamed meanwhile, what was just written is the prefix it had, or was heading for: known to be cleaned.
+	l := in.GetLinks()[0]
 	return t.transact(ctx,
-		&rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Marker: key, Moved: moved}}},
-		stillCalled(in.GetIno(), in.GetLinks()[0]))
+		&rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Marker: key, Moved: moved, AsOf: in.GetCtime()}}},
+		stillCalled(in.GetIno(), l), settledAbove(in.GetIno(), l))
 }
 
 // Mark writes the marker of a directory that has none, where it stands now.

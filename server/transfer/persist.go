@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -33,8 +34,10 @@ type persisting struct {
 	begun   map[string]bool
 	mu      struct {
 		sync.Mutex
-		under  map[objcache.Ino]chan struct{}
-		failed map[objcache.Ino]failure
+		under    map[objcache.Ino]chan struct{}
+		failed   map[objcache.Ino]failure
+		claims   map[string]bool // deletes that this life has begun; kept while another life's may be on their way
+		unpinned map[string]bool // uploads whose version is not there any more, by transaction
 	}
 }
 
@@ -53,13 +56,14 @@ const (
 	maxPause   = 30 * time.Second
 	maxWait    = 5 * time.Second // instead, of what waits for others: in a chain of them these add up
 	scanEvery  = 500 * time.Millisecond
-	stuckAfter = 30 * time.Second // of a flush of everything without anything done
+	stuckAfter = requestsEnd + 2*maxWait // of a flush of everything without anything done: what waits for requests of before a restart is not stuck
 )
 
 func (p *persisting) init(workers int) {
 	p.room = make(chan struct{}, workers)
 	p.mu.under = map[objcache.Ino]chan struct{}{}
 	p.mu.failed = map[objcache.Ino]failure{}
+	p.mu.claims = map[string]bool{}
 }
 
 // errWait means that something else must reach external storage first.
@@ -160,6 +164,7 @@ func (t *Transfer) persistAll(ctx context.Context, inos []objcache.Ino) {
 
 // Stuck lists what waits for other objects and has been waiting for as long as a flush of everything is willing to.
 func (t *Transfer) Stuck() map[objcache.Ino]error {
+	t.forgetSettled()
 	t.persist.mu.Lock()
 	defer t.persist.mu.Unlock()
 	out := map[objcache.Ino]error{}
@@ -169,6 +174,24 @@ func (t *Transfer) Stuck() map[objcache.Ino]error {
 		}
 	}
 	return out
+}
+
+// forgetSettled drops the failures of inodes that owe nothing any more although no persist of theirs has succeeded since: a removed name, or another
+// client's change of the bucket, can settle what is owed, too.
+func (t *Transfer) forgetSettled() {
+	t.persist.mu.Lock()
+	failed := maps.Clone(t.persist.mu.failed)
+	t.persist.mu.Unlock()
+	for ino, f := range failed {
+		if in, err := meta.Inode(t.cfg.Group.DB(), ino); err != nil || meta.Owes(in) {
+			continue
+		}
+		t.persist.mu.Lock()
+		if now := t.persist.mu.failed[ino]; now.tries == f.tries && now.first.Equal(f.first) {
+			delete(t.persist.mu.failed, ino)
+		}
+		t.persist.mu.Unlock()
+	}
 }
 
 // TryPersist is Persist for a caller that itself may be what another persist waits for: it does not wait for one under way.

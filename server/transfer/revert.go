@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
@@ -128,4 +129,41 @@ func (t *Transfer) restore(ctx context.Context, in *record.Inode, l *record.Link
 		return false, nil // somebody else changed or deleted it
 	}
 	return err == nil, err
+}
+
+// pinAgain pins an upload's version once more when a group has lost its pins with its disk, for the next attempt; err is how this one failed. If the
+// version is not there any more, the upload is given up at the next attempt.
+func (t *Transfer) pinAgain(ctx context.Context, in *record.Inode, err error) error {
+	if !errors.Is(err, objcache.Conflict) {
+		return err
+	}
+	var pins []*rpc.Step
+	for c := range chunks(in) {
+		pins = append(pins, pin(in, c))
+	}
+	perr := t.transactAll(ctx, pins)
+	if errors.Is(perr, objcache.Conflict) {
+		t.persist.giveUpPins(in.GetIntent())
+	}
+	return errors.Join(err, perr)
+}
+
+func pin(in *record.Inode, c uint32) *rpc.Step {
+	return &rpc.Step{Step: &rpc.Step_PinChunk{PinChunk: &rpc.PinChunk{Ino: in.GetIno(), Chunk: c, Version: in.GetIntent().GetVersion()}}}
+}
+
+// giveUpPins notes that bytes of an upload's version are gone.
+func (p *persisting) giveUpPins(it *record.Intent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.mu.unpinned == nil {
+		p.mu.unpinned = map[string]bool{}
+	}
+	p.mu.unpinned[txString(it.GetTx())] = true
+}
+
+func (p *persisting) unpinnable(it *record.Intent) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.unpinned[txString(it.GetTx())]
 }

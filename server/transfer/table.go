@@ -84,11 +84,14 @@ func attributesGone(in *record.Inode) *rpc.Step {
 func (t *Transfer) settleAttributes(ctx context.Context, in *record.Inode) error {
 	steps := []*rpc.Step{attributesGone(in)}
 	for _, l := range in.GetLinks() {
-		steps = append(steps, &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{
-			Dir: l.GetDir(), Name: l.GetName(), Ino: in.GetIno(), Attributes: true,
-		}}})
+		steps = append(steps, settledAbove(in.GetIno(), l))
 	}
 	return t.transact(ctx, steps...)
+}
+
+// settledAbove has the directory of a name write its table again.
+func settledAbove(ino uint64, l *record.Link) *rpc.Step {
+	return &rpc.Step{Step: &rpc.Step_SettleEntry{SettleEntry: &rpc.SettleEntry{Dir: l.GetDir(), Name: l.GetName(), Ino: ino, Attributes: true}}}
 }
 
 // writeTable writes the attributes of a directory's entries that a listing would not tell.

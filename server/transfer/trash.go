@@ -71,10 +71,16 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 			return waitFor(other) // its put overwrites the object, unless this delete had begun: the put waits for its end
 		}
 	}
+	if p.GetClaimed() && !t.persist.claimedHere(in, b) { // a delete of before a restart may still be on its way, and must not meet the name's next object
+		if err := t.persist.quiet(t.now()); err != nil {
+			return err
+		}
+	}
 	claim := &rpc.Step{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: b.GetDir(), Name: b.GetName(), Ino: in.GetIno()}}}
 	if err := t.transact(ctx, claim); err != nil {
 		return err
 	}
+	t.persist.claim(in, b)
 	failpoint.Hit(failpoint.TrashClaimed)
 	if err := t.keepParent(ctx, b, p); err != nil {
 		return err

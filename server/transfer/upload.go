@@ -56,17 +56,9 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	if len(p.GetPath()) > 1024 {
 		return objcache.Errorf(objcache.NameTooLong, "key of %d bytes for %q", len(p.GetPath()), p.GetPath())
 	}
-	match, err := t.settleDebtors(ctx, ino, p)
+	match, err := t.expected(ctx, in, link, p)
 	if err != nil {
 		return err
-	}
-	for _, b := range in.GetTrash() {
-		if b.GetKey() == p.GetPath() {
-			match = b.GetEtag() // what stands there is its own: it was renamed away and back, or another of its names stood there
-		}
-	}
-	if link.GetKey() == p.GetPath() {
-		match = link.GetEtag()
 	}
 	tx, err := t.cfg.Group.NewTx()
 	if err != nil {
@@ -136,10 +128,18 @@ func (t *Transfer) transactAll(ctx context.Context, steps []*rpc.Step) error {
 
 // insist is transact that runs again when another transaction was in the way, some times.
 func (t *Transfer) insist(ctx context.Context, steps ...*rpc.Step) error {
+	return t.insistOn(ctx, func() ([]*rpc.Step, error) { return steps, nil })
+}
+
+// insistOn is insist with steps that depend on the rows.
+func (t *Transfer) insistOn(ctx context.Context, steps func() ([]*rpc.Step, error)) error {
 	wait := time.Millisecond
-	for range 12 { // four seconds
-		err := t.transact(ctx, steps...)
-		if !errors.Is(err, objcache.Conflict) {
+	for tries := 12; ; tries-- { // four seconds
+		now, err := steps()
+		if err != nil {
+			return err
+		}
+		if err = t.transact(ctx, now...); tries == 0 || !errors.Is(err, objcache.Conflict) {
 			return err
 		}
 		if err := pause(ctx, wait/2+rand.N(wait)); err != nil {
@@ -147,7 +147,6 @@ func (t *Transfer) insist(ctx context.Context, steps ...*rpc.Step) error {
 		}
 		wait *= 2
 	}
-	return t.transact(ctx, steps...)
 }
 
 func recordTx(x objcache.TxID) *record.TxID {
@@ -174,36 +173,6 @@ func (t *Transfer) unblock(ctx context.Context, dirs []uint64) error {
 		}
 	}
 	return &waiting{inos: dirs, blocked: true}
-}
-
-// settleDebtors makes sure that the object which stands under a name is nobody's only copy, and returns its ETag if one stands there.
-func (t *Transfer) settleDebtors(ctx context.Context, me objcache.Ino, p *rpc.PathReply) (etag string, err error) {
-	for i, d := range p.GetDebtors() {
-		if key := p.GetDebtKeys()[i]; key != "" && key != p.GetPath() {
-			continue // left behind where the directory was before
-		}
-		in, err := t.inspect(ctx, d)
-		if err != nil {
-			return "", err
-		}
-		if in == nil {
-			continue
-		}
-		etag = p.GetDebtEtags()[i]
-		if in.GetIntent() == nil && !onlyCopy(in, p.GetPath()) {
-			continue
-		}
-		if circle, err := t.waitsFor(ctx, in, me); err != nil {
-			return "", err
-		} else if circle {
-			return "", errors.Join(errWait, t.localize(ctx, me))
-		}
-		if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Conflict) {
-			return "", err
-		}
-		return "", waitFor(d)
-	}
-	return etag, nil
 }
 
 // finish carries an intent to its end, from wherever a crash or a lost reply left it, as txn.Upload says.
@@ -236,18 +205,26 @@ func (p *persisting) isFresh(it *record.Intent) bool {
 // giveUp ends an intent that nobody wants any more and of which no request can land: what was written before is deleted with the name's debt.
 func (t *Transfer) giveUp(ctx context.Context, in *record.Inode) error {
 	it := in.GetIntent()
-	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: in.GetIno(), Gone: true}
-	if b := trashOf(in, it); b != nil {
-		settle.Gone, settle.Key, settle.Etag = false, b.GetKey(), b.GetEtag()
-	}
-	steps := []*rpc.Step{
-		{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{Ino: in.GetIno(), Version: it.GetVersion()}}},
-		{Step: &rpc.Step_SettleEntry{SettleEntry: settle}},
-	}
 	if err := t.transactAll(ctx, unpin(in, it, false, "")); err != nil {
 		return err
 	}
-	return t.insist(ctx, steps...)
+	return t.insistOn(ctx, func() ([]*rpc.Step, error) {
+		now, err := meta.Inode(t.cfg.Group.DB(), objcache.Ino(in.GetIno())) // in is as of before the intent: it may have lost the name since
+		return giveUpSteps(now, in.GetIno(), it), err
+	})
+}
+
+// giveUpSteps end an intent. The name's debt is settled only if the inode has nothing to delete under the name, when the steps are evaluated too.
+func giveUpSteps(now *record.Inode, ino uint64, it *record.Intent) []*rpc.Step {
+	name := &rpc.Name{Dir: it.GetDir(), Name: it.GetName()}
+	end := &rpc.EndPersist{Ino: ino, Version: it.GetVersion()}
+	settle := &rpc.SettleEntry{Dir: it.GetDir(), Name: it.GetName(), Ino: ino}
+	if b := trashOf(now, it); b != nil {
+		settle.Key, settle.Etag = b.GetKey(), b.GetEtag()
+	} else {
+		settle.Gone, end.TrashName, end.TrashLast = true, name, true
+	}
+	return []*rpc.Step{{Step: &rpc.Step_EndPersist{EndPersist: end}}, {Step: &rpc.Step_SettleEntry{SettleEntry: settle}}}
 }
 
 // trashOf is an older object of the intent's name that still has to be deleted, which will settle the debt; nil if there is none.

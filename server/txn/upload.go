@@ -45,7 +45,7 @@ const (
 	Did         UploadOutcome = iota
 	Ours                      // of a Look
 	Other                     // of a Look: another object
-	Absent                    // of a Look: none
+	Absent                    // of a Look: none, or a part of ours that broke off
 	Unsuitable                // of SendCopy: it did not happen and will not
 	Refused                   // of SendPut, Complete: the condition did not hold
 	OutcomeLost               // it may have happened, or may still

@@ -55,6 +55,8 @@ var Table = []Room{
 	{Path: "server/restore", Floor: 5},
 
 	{Path: "server/rpc", Floor: 6},
+	{Path: "server/fsck/online", Floor: 6},
+	{Path: "server/fsck/offline", Floor: 6},
 
 	{Path: "server", Floor: 7},
 

@@ -45,7 +45,17 @@ func TestMain(m *testing.M) {
 		}
 		panic(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "crash")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	programs.dir, programs.done = dir, map[string]bool{}
+	return m.Run()
 }
 
 // cluster is a cluster of processes in a state directory.
@@ -56,6 +66,13 @@ type cluster struct {
 	state string
 }
 
+// programs are built once for each set of tags.
+var programs struct {
+	sync.Mutex
+	dir  string
+	done map[string]bool
+}
+
 // build builds the program. What has not changed since an earlier run comes from the go command's cache.
 func build(t *testing.T, tags string) string {
 	t.Helper()
@@ -63,15 +80,20 @@ func build(t *testing.T, tags string) string {
 	if gw == "" {
 		t.Fatal("OBJCACHE_VERSITYGW is not set: run `make test`")
 	}
-	dir := t.TempDir()
+	programs.Lock()
+	defer programs.Unlock()
+	dir := filepath.Join(programs.dir, "with"+tags)
 	path := filepath.Join(dir, "objcache")
+	if programs.done[tags] {
+		return path
+	}
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", path, "../../cmd/objcache").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	if err := os.Symlink(gw, filepath.Join(dir, "versitygw")); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("XDG_RUNTIME_DIR", filepath.Join(dir, "run"))
+	programs.done[tags] = true
 	return path
 }
 
@@ -245,20 +267,10 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	c := newCluster(t, l, path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
 	m := &monkey{c: c, rng: rand.New(rand.NewPCG(seed, 1000))}
-	var ws []*worker
-	for i := range workers {
-		w := newWorker(filepath.Join(c.mnt(), bucket, fmt.Sprintf("w%d", i)), seed, uint64(i))
-		if err := os.Mkdir(w.top, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		ws = append(ws, w)
-	}
+	ws := c.workers(seed, false)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d; kills:\n %s", seed, strings.Join(m.log, "\n "))
-			for _, w := range ws {
-				t.Logf("%s:\n %s", w.top, strings.Join(w.log[max(0, len(w.log)-60):], "\n "))
-			}
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), long)
@@ -266,11 +278,7 @@ func TestCrash_WhatWasAcknowledgedSurvivesKills(t *testing.T) {
 	if err := together(ctx, m.play, ws); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, w := range ws {
-		n += len(w.log)
-	}
-	t.Logf("%d operations, %d kills", n, len(m.log))
+	t.Logf("%d operations, %d kills", acknowledged(ws), len(m.log))
 	verify(t, c, path, ws)
 }
 

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type worker struct {
 
 	large bool       // it also works on a file of several chunks
 	rest  sync.Mutex // held over each operation
+	done  atomic.Int64
 }
 
 func newWorker(top string, seed, n uint64) *worker {
@@ -89,14 +91,16 @@ func (w *worker) somewhere() place {
 
 func (w *worker) abs(p place) string { return filepath.Join(w.top, p.path) }
 
-func (w *worker) bytes(n int) []byte {
-	b := make([]byte, n)
-	for i := 0; i < n; i += 8 {
-		v := w.rng.Uint64()
-		for j := i; j < min(i+8, n); j++ {
-			b[j] = byte(v >> (8 * (j - i)))
-		}
+func (w *worker) bytes(n int) []byte { return random(w.rng, n) }
+
+// random makes many bytes of a few numbers: with the race detector a loop over each takes longer than what is done with them.
+func random(rng *rand.Rand, n int) []byte {
+	var key [32]byte
+	for i := range key {
+		key[i] = byte(rng.Uint32())
 	}
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8(key).Read(b) // it never fails
 	return b
 }
 
@@ -116,6 +120,7 @@ func (w *worker) step() error {
 	if err := do(); err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
+	w.done.Add(1)
 	return nil
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/objcache/objcache/dev"
@@ -25,6 +26,7 @@ type victim struct {
 	c      *cluster
 	name   string // of dev: server-1, mount-1
 	dir    string // where dev keeps its log
+	config string // of a server, in dir
 	client *http.Client
 	url    string
 	seen   int64 // bytes of the log that are old
@@ -33,7 +35,7 @@ type victim struct {
 func (c *cluster) victim(st dev.Status, name string) (*victim, error) {
 	for _, s := range st.Servers {
 		if s.Name == name {
-			return &victim{c: c, name: name, dir: filepath.Join(c.state, "servers", name), client: http.DefaultClient, url: "http://" + s.Metrics}, nil
+			return &victim{c: c, name: name, dir: filepath.Join(c.state, "servers", name), config: "config.yaml", client: http.DefaultClient, url: "http://" + s.Metrics}, nil
 		}
 	}
 	if n, ok := strings.CutPrefix(name, "mount-"); ok {
@@ -58,21 +60,30 @@ func (v *victim) connect() error {
 	return nil
 }
 
-// arm arms a point, and remembers where the log ends now.
+// arm arms points, and remembers where the log ends now.
 func (v *victim) arm(ctx context.Context, spec string) error {
 	if err := v.connect(); err != nil {
 		return err
 	}
-	st, err := os.Stat(filepath.Join(v.dir, "log"))
-	if err != nil {
+	if err := v.mark(); err != nil {
 		return err
 	}
-	v.seen = st.Size()
 	return v.post(ctx, spec)
 }
 
+// mark forgets what the process has said up to now.
+func (v *victim) mark() error {
+	st, err := os.Stat(filepath.Join(v.dir, "log"))
+	if err == nil {
+		v.seen = st.Size()
+	}
+	return err
+}
+
 func (v *victim) post(ctx context.Context, spec string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url+"/failpoints", bytes.NewBufferString(spec))
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // it may stop before it answers
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url+"/failpoints", strings.NewReader(spec))
 	if err != nil {
 		return err
 	}
@@ -88,18 +99,32 @@ func (v *victim) post(ctx context.Context, spec string) error {
 	return nil
 }
 
-// struck reports whether the process has said since arm that it has reached the point.
-func (v *victim) struck(p failpoint.Info, verb string) (bool, error) {
+// said are the lines of the log since mark.
+func (v *victim) said() ([]string, error) {
 	f, err := os.Open(filepath.Join(v.dir, "log"))
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer f.Close()
 	if _, err := f.Seek(v.seen, io.SeekStart); err != nil {
-		return false, err
+		return nil, err
 	}
 	b, err := io.ReadAll(f)
-	return bytes.Contains(b, []byte("failpoint "+p.Name+": "+verb+"\n")), err
+	return strings.Split(string(b), "\n"), err
+}
+
+// struck are the points that the process has reached since mark.
+func (v *victim) struck(verb string) ([]string, error) {
+	lines, err := v.said()
+	var out []string
+	for _, l := range lines {
+		if name, ok := strings.CutPrefix(l, "failpoint "); ok {
+			if name, ok = strings.CutSuffix(name, ": "+verb); ok {
+				out = append(out, name)
+			}
+		}
+	}
+	return out, err
 }
 
 // within asks ok every few milliseconds until it says yes, at most for a time.
@@ -118,31 +143,42 @@ func within(ctx context.Context, limit time.Duration, ok func() (bool, error)) (
 	}
 }
 
-// pid is the number of the process now.
-func (v *victim) pid() (int, error) {
-	var p struct{ PID int }
+// process is what dev's pid file says.
+type process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+	Boot  string `json:"boot"`
+}
+
+func (v *victim) process() (process, error) {
+	var p process
 	b, err := os.ReadFile(filepath.Join(v.dir, "pid"))
-	return p.PID, errors.Join(err, json.Unmarshal(b, &p))
+	return p, errors.Join(err, json.Unmarshal(b, &p))
+}
+
+// stat are the words of the kernel on a process or thread, from its state on; none when it is gone.
+func stat(path string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
 
 // states are the letters of all threads: T is stopped, Z and X are over. A process whose first thread is over may still hold its files.
 func (v *victim) states() (string, error) {
-	pid, err := v.pid()
+	p, err := v.process()
 	if err != nil {
 		return "", err
 	}
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	if err != nil {
-		return "", err
-	}
-	var all []byte
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.PID))
+	var all strings.Builder
 	for _, path := range threads {
-		b, err := os.ReadFile(path)
-		if i := bytes.LastIndexByte(b, ')'); err == nil && i+2 < len(b) {
-			all = append(all, b[i+2])
+		if w := stat(path); len(w) > 0 {
+			all.WriteString(w[0])
 		}
 	}
-	return string(all), nil
+	return all.String(), err
 }
 
 func (v *victim) dead() (bool, error) {
@@ -155,12 +191,45 @@ func (v *victim) stopped() (bool, error) {
 	return s != "" && strings.Trim(s, "T") == "", err
 }
 
-// start starts the process; with a spec, a point is armed from its first instruction on.
-func (v *victim) start(spec string) error {
-	var env []string
-	if spec != "" {
-		env = append(env, failpoint.EnvArm+"="+spec)
+func (v *victim) signal(s syscall.Signal) error {
+	p, err := v.process()
+	if err != nil {
+		return err
 	}
-	_, err := v.c.l.runWith(env, v.c.path, "dev", "--state", v.c.state, "start", v.name)
+	return syscall.Kill(p.PID, s)
+}
+
+// start starts a server as dev does, but does not wait until it answers: it may be armed to die before. The points armed in spec are from its first
+// instruction on.
+func (v *victim) start(spec string) error {
+	if err := v.mark(); err != nil {
+		return err
+	}
+	r, err := v.c.l.do(order{Path: v.c.path, Args: []string{"server", "--config", filepath.Join(v.dir, v.config)}, Log: filepath.Join(v.dir, "log"),
+		Env: []string{failpoint.EnvArm + "=" + spec}})
+	if err != nil {
+		return err
+	}
+	p, err := v.process()
+	if err != nil {
+		return err
+	}
+	p.PID, p.Start = r.PID, 0
+	if w := stat(fmt.Sprintf("/proc/%d/stat", r.PID)); len(w) > 19 {
+		if _, err := fmt.Sscan(w[19], &p.Start); err != nil {
+			return err
+		}
+	}
+	b, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(v.dir, "pid")
+	return errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
+}
+
+// startByDev starts a mount, or a server that shall answer.
+func (v *victim) startByDev(spec string) error {
+	_, err := v.c.l.runWith([]string{failpoint.EnvArm + "=" + spec}, v.c.path, "dev", "--state", v.c.state, "start", v.name)
 	return err
 }

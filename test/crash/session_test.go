@@ -17,6 +17,7 @@ import (
 
 // TestSession_AStoppedMountComesBackWithoutItsLocks stops the process of a mount for longer than its lease.
 func TestSession_AStoppedMountComesBackWithoutItsLocks(t *testing.T) {
+	t.Parallel()
 	path := build(t, "")
 	c := newCluster(t, newLauncher(t), path)
 	c.must("up", "--capacity", "1GiB", "--session-lease", sqliteLease)

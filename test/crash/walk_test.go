@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,48 +19,36 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/objcache/objcache/dev"
 	"github.com/objcache/objcache/failpoint"
 )
 
 const (
-	patience = 4 * time.Second // for the workload to pass a point of one server; then another server's turn comes
-	triesMax = 9               // of one point
-	between  = 40              // points between two comparisons through an empty cache
+	tick    = 5 * time.Millisecond
+	between = 40 // kills between two comparisons through an empty cache
 )
 
-// task is a point to be passed.
-type task struct {
-	failpoint.Info
-	verb  string // kill or stop
-	after string // a point at which the same server dies before: only its start, or the others, come to this one
-	other bool   // the others come to it
-	tries int
-}
+// afterDeath are the points that are passed only soon after the death of a server, so that they are armed before a server says its first word.
+var afterDeath = []string{"query.asking", "query.answered", "query.received", "s3.abort-upload.before", "s3.abort-upload.after",
+	"s3.list-uploads.before", "s3.list-uploads.after"}
 
-// prelude says after which death a point is passed that no process comes to by itself.
-var prelude = map[string]task{
-	"s3.abort-upload.before": {after: "parts.sent"},
-	"s3.abort-upload.after":  {after: "parts.sent"},
-	"s3.list-uploads.before": {after: "parts.sent"},
-	"s3.list-uploads.after":  {after: "parts.sent"},
-	"query.received":         {after: "commit.before"},
-	"query.asking":           {after: "commit.before", other: true},
-	"query.answered":         {after: "commit.before", other: true},
-}
+// seldom are the points that a server which lives on may not come to for hours: it stops at the others.
+var seldom = append([]string{"chunk.numbers.before", "chunk.numbers.after"}, afterDeath...)
 
-// walk disturbs a workload at every point, in three servers at the same time.
+// walk has three servers under a workload reach every point. All that is left is armed in all of them: whichever comes first strikes.
 type walk struct {
 	c       *cluster
-	rng     *rand.Rand
 	victims []*victim
 	ws      []*worker
 	mu      struct {
 		sync.Mutex
-		queue              []task
-		done, kills, stops int
-		compared           int
-		log                []string
+		rng                    *rand.Rand
+		verb                   string          // kill or stop
+		left                   map[string]bool // points nobody has reached
+		round                  int             // strikes until the next comparison
+		walked                 map[string]bool
+		kills, stops, compared int
+		lives                  map[string]int // of each server
+		log                    []string
 	}
 }
 
@@ -68,7 +57,8 @@ func newWalk(c *cluster, ws []*worker, seed uint64) (*walk, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &walk{c: c, rng: rand.New(rand.NewPCG(seed, 2000)), ws: ws}
+	w := &walk{c: c, ws: ws}
+	w.mu.rng, w.mu.walked, w.mu.lives = rand.New(rand.NewPCG(seed, 2000)), map[string]bool{}, map[string]int{}
 	for _, s := range st.Servers {
 		v, err := c.victim(st, s.Name)
 		if err != nil {
@@ -79,47 +69,32 @@ func newWalk(c *cluster, ws []*worker, seed uint64) (*walk, error) {
 	return w, nil
 }
 
-// tasks lists the points of some processes in a random order.
-func (w *walk) tasks(verb string, in ...failpoint.Process) []task {
-	var out []task
-	for _, p := range failpoint.All() {
-		if !slices.Contains(in, p.In) {
-			continue
-		}
-		t := prelude[p.Name]
-		t.Info, t.verb = p, verb
-		out = append(out, t)
-	}
-	w.rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
-	return out
-}
-
 func (w *walk) note(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.log = append(w.mu.log, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// all carries tasks out, those that need two servers one at a time, and now and then compares.
-func (w *walk) all(ctx context.Context, tasks []task) error {
-	for i, t := range tasks {
-		if !t.other {
-			continue
-		}
-		w.mu.queue = []task{t}
-		if err := w.lane(ctx, w.victims[i%len(w.victims)]); err != nil {
-			return err
-		}
+// through has each of the points reached by one of the servers at least, and compares now and then. It fails when time is over before.
+func (w *walk) through(ctx context.Context, verb string, points []failpoint.Info, limit time.Duration) error {
+	w.mu.verb, w.mu.left = verb, map[string]bool{}
+	for _, p := range points {
+		w.mu.left[p.Name] = true
 	}
-	tasks = slices.DeleteFunc(tasks, func(t task) bool { return t.other })
-	for len(tasks) > 0 {
-		n := min(len(tasks), between)
-		w.mu.queue, tasks = tasks[:n], tasks[n:]
-		g, ctx := errgroup.WithContext(ctx)
-		for _, v := range w.victims {
-			g.Go(func() error { return w.lane(ctx, v) })
+	end := time.Now().Add(limit)
+	for len(w.mu.left) > 0 {
+		if time.Now().After(end) {
+			return fmt.Errorf("in %v the workload came to no %s", limit, slices.Sorted(maps.Keys(w.mu.left)))
 		}
-		if err := g.Wait(); err != nil {
+		w.mu.round = between
+		rctx, cancel := context.WithDeadline(ctx, end)
+		g, gctx := errgroup.WithContext(rctx)
+		for _, v := range w.victims {
+			g.Go(func() error { return w.lane(gctx, v) })
+		}
+		err := g.Wait()
+		cancel()
+		if err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return err
 		}
 		if err := w.compare(); err != nil {
@@ -129,195 +104,168 @@ func (w *walk) all(ctx context.Context, tasks []task) error {
 	return nil
 }
 
+// lane strikes at one server until the round is over. The server runs then, and nothing is armed in it.
 func (w *walk) lane(ctx context.Context, v *victim) error {
-	for ctx.Err() == nil {
-		w.mu.Lock()
-		if len(w.mu.queue) == 0 {
-			w.mu.Unlock()
-			return nil
-		}
-		t := w.mu.queue[0]
-		w.mu.queue = w.mu.queue[1:]
-		w.mu.Unlock()
-		passed, err := w.strike(ctx, v, t)
-		if err != nil {
-			return fmt.Errorf("%s at %s: %w", t.Name, v.name, err)
-		}
-		w.mu.Lock()
+	if err := v.mark(); err != nil {
+		return err
+	}
+	for {
+		answers, err := w.arm(ctx, v)
 		switch {
-		case passed:
-			w.mu.done++
-		case t.tries+1 == triesMax:
-			err = fmt.Errorf("the workload never comes to failpoint %s (%s)", t.Name, t.Text)
+		case err != nil:
+			return fmt.Errorf("%s: %w", v.name, err)
+		case !answers:
 		default:
-			t.tries++
-			w.mu.queue = append(w.mu.queue, t)
+			dead, err := w.watch(ctx, v)
+			if err != nil || !dead {
+				return err
+			}
 		}
-		w.mu.Unlock()
-		if err != nil {
+		if err := w.died(v); err != nil {
+			return err
+		}
+		if err := v.start(w.spec(v, true)); err != nil {
 			return err
 		}
 	}
-	return ctx.Err()
 }
 
-// strike has one server reach one point, and brings it back; false: it did not come by.
-func (w *walk) strike(ctx context.Context, v *victim, t task) (bool, error) {
-	if t.In == failpoint.ServerStart {
-		return w.strikeStart(ctx, v, t)
+// arm arms what is left in a server as soon as it answers; false: it has died before.
+func (w *walk) arm(ctx context.Context, v *victim) (bool, error) {
+	answers := false
+	ok, err := within(ctx, 20*time.Second, func() (bool, error) {
+		if v.post(ctx, w.spec(v, false)) == nil {
+			answers = true
+			return true, nil
+		}
+		dead, err := v.dead()
+		stopped, serr := v.stopped()
+		answers = stopped
+		return dead || stopped, errors.Join(err, serr)
+	})
+	if err == nil && !ok {
+		err = errors.New("neither answers nor is it dead")
 	}
-	if t.after != "" {
-		return w.strikeAfter(ctx, v, t)
-	}
-	if err := v.arm(ctx, t.Name+"="+t.verb+w.nth(t)); err != nil {
-		return false, err
-	}
-	return w.await(ctx, v, t)
+	return answers, err
 }
 
-// nth lets some passers-by go at the first try.
-func (w *walk) nth(t task) string {
+// spec arms what is left: for the start of a server, or when it answers. Early in its turn a point lets some pass by.
+func (w *walk) spec(v *victim, start bool) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t.tries > 0 {
+	if w.overLocked() {
 		return ""
 	}
-	return fmt.Sprintf("@%d", 1+w.rng.IntN(3))
-}
-
-// await waits until the victim has struck, and brings it back.
-func (w *walk) await(ctx context.Context, v *victim, t task) (bool, error) {
-	struck := func() (bool, error) { return v.struck(t.Info, t.verb) }
-	yes, err := within(ctx, patience, struck)
-	if err != nil {
-		return false, err
+	if start {
+		w.mu.lives[v.name]++
 	}
-	if !yes {
-		w.note("%s passes by %s", t.Name, v.name)
-		err := v.post(ctx, t.Name+"=off")
-		if yes, serr := struck(); serr != nil || !yes {
-			return false, errors.Join(err, serr)
+	var out []string
+	for _, p := range failpoint.All() {
+		early := p.In == failpoint.ServerStart || slices.Contains(afterDeath, p.Name)
+		n := 1
+		if !early {
+			n += w.mu.rng.IntN(1 + 12/(1+w.mu.lives[v.name]/4))
+		}
+		if w.mu.left[p.Name] && early == start {
+			out = append(out, fmt.Sprintf("%s=%s@%d", p.Name, w.mu.verb, n))
 		}
 	}
-	return true, w.revive(ctx, v, t, "")
+	return strings.Join(out, ",")
 }
 
-// revive brings a server back that has reached a point.
-func (w *walk) revive(ctx context.Context, v *victim, t task, spec string) error {
-	w.note("%s at %s: %s", t.verb, v.name, t.Name)
-	if t.verb == "stop" {
-		return w.goOn(ctx, v)
+// over: nothing more is to be struck in this round.
+func (w *walk) overLocked() bool { return len(w.mu.left) == 0 || w.mu.round <= 0 }
+
+func (w *walk) isOver() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.overLocked()
+}
+
+// watch waits until an armed server has died (true), or the round is over and it is disarmed. A server that stops goes on after a while.
+func (w *walk) watch(ctx context.Context, v *victim) (bool, error) {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for failed := 0; ; {
+		if dead, err := v.dead(); err != nil || dead {
+			return dead, err
+		}
+		stopped, err := v.stopped()
+		switch {
+		case err != nil:
+			return false, err
+		case stopped:
+			if err := w.goOn(v); err != nil {
+				return false, err
+			}
+		case w.isOver() || ctx.Err() != nil:
+			if err := v.post(context.Background(), disarmed()); err == nil {
+				_, err := w.reached(v)
+				return false, errors.Join(err, ctx.Err())
+			} else if failed++; failed == 100 { // else it dies or stops at the last moment
+				return false, err
+			}
+		}
+		<-t.C
 	}
-	if yes, err := within(ctx, 10*time.Second, v.dead); err != nil || !yes {
-		return errors.Join(err, fmt.Errorf("%s was to die: %v", v.name, yes))
+}
+
+func disarmed() string {
+	var off []string
+	for _, p := range failpoint.All() {
+		off = append(off, p.Name+"=off")
+	}
+	return strings.Join(off, ",")
+}
+
+// reached notes the points that a server has said it reached.
+func (w *walk) reached(v *victim) (int, error) {
+	points, err := v.struck(w.mu.verb)
+	if err != nil || len(points) == 0 {
+		return 0, err
+	}
+	w.note("%s at %s: %s", w.mu.verb, v.name, points)
+	if err := v.mark(); err != nil {
+		return 0, err
 	}
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range points {
+		delete(w.mu.left, p)
+		w.mu.walked[p] = true
+	}
+	return len(points), nil
+}
+
+// died notes where.
+func (w *walk) died(v *victim) error {
+	lines, err := v.said()
+	if err != nil {
+		return err
+	}
+	n, err := w.reached(v)
+	if err == nil && n == 0 {
+		err = fmt.Errorf("%s has died, but not at a failpoint: %q", v.name, lines[max(0, len(lines)-10):])
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.mu.kills++
-	w.mu.Unlock()
-	err := v.start(spec)
-	w.note("%s is back", v.name)
+	w.mu.round--
 	return err
 }
 
 // goOn lets a stopped process go on after a while.
-func (w *walk) goOn(ctx context.Context, v *victim) error {
-	if yes, err := within(ctx, 10*time.Second, v.stopped); err != nil || !yes {
-		return errors.Join(err, fmt.Errorf("%s was to stop: %v", v.name, yes))
-	}
+func (w *walk) goOn(v *victim) error {
 	w.mu.Lock()
 	w.mu.stops++
-	long := time.Second + time.Duration(w.rng.IntN(int(stopMax(w.c.t)-time.Second)+1))
+	w.mu.round--
+	long := time.Second + time.Duration(w.mu.rng.IntN(int(stopMax()-time.Second)))
 	w.mu.Unlock()
-	_, err := within(ctx, long, func() (bool, error) { return false, nil })
-	pid, perr := v.pid()
-	if perr == nil {
-		perr = syscall.Kill(pid, syscall.SIGCONT)
+	if _, err := w.reached(v); err != nil {
+		return err
 	}
-	return errors.Join(err, perr)
-}
-
-// strikeStart kills a server and lets it die once more while it starts.
-func (w *walk) strikeStart(ctx context.Context, v *victim, t task) (bool, error) {
-	if _, err := w.c.run("kill", v.name); err != nil {
-		return false, err
-	}
-	if st, err := os.Stat(filepath.Join(v.dir, "log")); err != nil {
-		return false, err
-	} else {
-		v.seen = st.Size()
-	}
-	serr := v.start(t.Name + "=" + t.verb)
-	if yes, err := v.struck(t.Info, t.verb); err != nil || !yes {
-		return false, errors.Join(err, serr)
-	}
-	return true, w.revive(ctx, v, t, "")
-}
-
-// strikeAfter lets a server die at another point, so that it, or one of the others, comes to this one.
-func (w *walk) strikeAfter(ctx context.Context, v *victim, t task) (bool, error) {
-	first := task{Info: failpoint.Info{Name: t.after}, verb: "kill"}
-	if err := v.arm(ctx, t.after+"=kill"); err != nil {
-		return false, err
-	}
-	yes, err := within(ctx, patience, func() (bool, error) { return v.struck(first.Info, first.verb) })
-	if err != nil || !yes {
-		return false, errors.Join(err, v.post(ctx, t.after+"=off"))
-	}
-	if !t.other {
-		seen := v.seen
-		serr := w.revive(ctx, v, first, t.Name+"="+t.verb)
-		if v.seen = seen; serr == nil {
-			return w.await(ctx, v, t)
-		}
-		if yes, err := v.struck(t.Info, t.verb); err != nil || !yes { // it may die before it answers
-			return false, errors.Join(err, serr)
-		}
-		return true, w.revive(ctx, v, t, "")
-	}
-	return w.strikeOther(ctx, v, first, t)
-}
-
-// strikeOther has one of the other servers reach a point after v has died and come back. No other lane may be under way.
-func (w *walk) strikeOther(ctx context.Context, v *victim, first, t task) (bool, error) {
-	var others []*victim
-	for _, o := range w.victims {
-		if o != v {
-			watch := *o
-			if st, err := os.Stat(filepath.Join(o.dir, "log")); err != nil {
-				return false, err
-			} else {
-				watch.seen = st.Size()
-			}
-			if err := watch.post(ctx, t.Name+"="+t.verb); err != nil {
-				return false, err
-			}
-			others = append(others, &watch)
-		}
-	}
-	if err := w.revive(ctx, v, first, ""); err != nil {
-		return false, err
-	}
-	yes, err := within(ctx, patience, func() (bool, error) {
-		for _, o := range others {
-			if yes, err := o.struck(t.Info, t.verb); yes || err != nil {
-				return yes, err
-			}
-		}
-		return false, nil
-	})
-	for _, o := range others {
-		_ = o.post(ctx, t.Name+"=off") // dead: seen below
-	}
-	for _, o := range others {
-		late, serr := o.struck(t.Info, t.verb)
-		if serr != nil || err != nil {
-			return false, errors.Join(err, serr)
-		}
-		if late {
-			yes, err = true, w.revive(ctx, o, t, "")
-		}
-	}
-	return yes, err
+	_, err := within(context.Background(), long, never)
+	return errors.Join(err, v.signal(syscall.SIGCONT))
 }
 
 // compare holds the workers and looks for everything through a mount whose cache is empty.
@@ -326,6 +274,7 @@ func (w *walk) compare() error {
 		x.rest.Lock()
 		defer x.rest.Unlock()
 	}
+	w.note("comparing")
 	dir, err := os.MkdirTemp(filepath.Dir(w.c.state), "empty")
 	if err != nil {
 		return err
@@ -337,44 +286,34 @@ func (w *walk) compare() error {
 	for _, x := range w.ws {
 		err = errors.Join(err, x.compare(filepath.Join(dir, bucket, filepath.Base(x.top)), true))
 	}
-	w.mu.Lock()
 	w.mu.compared++
-	w.mu.Unlock()
 	w.note("compared")
 	_, uerr := w.c.run("umount", dir)
 	return errors.Join(err, uerr)
 }
 
-// stopMax is the longest stop, of at most 10 s.
-func stopMax(t *testing.T) time.Duration {
-	if os.Getenv(longEnv) != "" {
+// long reports whether there is time for everything.
+func long() bool { return os.Getenv(longEnv) != "" }
+
+// longEnv lets each point be walked with kill and stop, for as long as it takes.
+const longEnv = "OBJCACHE_CRASH_SECONDS"
+
+// stopMax is the longest stop.
+func stopMax() time.Duration {
+	if long() {
 		return 10 * time.Second
 	}
-	return 2 * time.Second
+	return 3 * time.Second
 }
-
-// longEnv lets each point be walked in each server, with kill and stop, for as long as it takes.
-const longEnv = "OBJCACHE_CRASH_SECONDS"
 
 // walked is a cluster built with failpoints, whose log is cut often, under a workload.
 func walked(t *testing.T, seed uint64) (*cluster, []*worker, string) {
 	t.Helper()
-	t.Setenv(failpoint.LogSegmentBytes, "262144")
-	t.Setenv(failpoint.SnapshotEntries, "250")
-	t.Setenv(failpoint.ChunkSegmentBytes, "1048576")
 	path := build(t, "failpoints")
-	c := newCluster(t, newLauncher(t), path)
+	l := newLauncher(t, failpoint.LogSegmentBytes+"=262144", failpoint.SnapshotEntries+"=250", failpoint.ChunkSegmentBytes+"=262144")
+	c := newCluster(t, l, path)
 	c.must("up", "--flush-interval", "400ms", "--capacity", "1GiB")
-	var ws []*worker
-	for i := range workers {
-		w := newWorker(filepath.Join(c.mnt(), bucket, fmt.Sprintf("w%d", i)), seed, uint64(i))
-		w.large = true
-		if err := os.Mkdir(w.top, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		ws = append(ws, w)
-	}
-	return c, ws, path
+	return c, c.workers(seed, true), path
 }
 
 func TestFailpoints_NothingAcknowledgedIsLostAndNoProgramSeesAnError(t *testing.T) {
@@ -387,64 +326,41 @@ func TestFailpoints_NothingAcknowledgedIsLostAndNoProgramSeesAnError(t *testing.
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("seed %d; walk:\n %s", seed, strings.Join(w.mu.log, "\n "))
-			for _, x := range ws {
-				t.Logf("%s:\n %s", x.top, strings.Join(x.log[max(0, len(x.log)-400):], "\n "))
-			}
 		}
 	})
 	began := time.Now()
 	if err := together(t.Context(), w.everything, ws); err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for _, x := range ws {
-		n += len(x.log)
-	}
-	t.Logf("%d failpoints walked: %d kills, %d stops; %d operations acknowledged; %d comparisons through an empty cache; %v", w.mu.done, w.mu.kills, w.mu.stops, n,
-		w.mu.compared, time.Since(began).Round(time.Second))
 	verify(t, c, path, ws)
+	t.Logf("seed %d: %d failpoints walked, %d kills, %d stops, %d acknowledged operations checked, %d comparisons through an empty cache, %v", seed,
+		len(w.mu.walked), w.mu.kills, w.mu.stops, acknowledged(ws), w.mu.compared+1, time.Since(began).Round(time.Second))
 }
 
-// everything is the walk: each point once with kill and a few with stop, or as often as there is time.
+// everything is the walk: each point with kill, and a few or all with stop.
 func (w *walk) everything(ctx context.Context) error {
-	tasks := w.tasks("kill", failpoint.Server, failpoint.ServerStart)
-	stops := w.tasks("stop", failpoint.Server)
-	if os.Getenv(longEnv) == "" {
-		stops = slices.DeleteFunc(stops, func(t task) bool { return t.after != "" })[:6]
+	var all, during []failpoint.Info
+	for _, p := range failpoint.All() {
+		switch p.In {
+		case failpoint.Server:
+			all, during = append(all, p), append(during, p)
+		case failpoint.ServerStart:
+			all = append(all, p)
+		}
 	}
-	if err := w.all(ctx, append(tasks, stops...)); err != nil {
+	limit := 4 * time.Minute // a busy machine is slow; it ends when every point was reached
+	if long() {
+		limit = 20 * time.Minute
+	}
+	if err := w.through(ctx, "kill", all, limit); err != nil {
 		return err
 	}
-	return w.s3Goes(ctx)
-}
-
-// s3Goes kills the S3 server, and then lets it be silent, while the workload goes on.
-func (w *walk) s3Goes(ctx context.Context) error {
-	if _, err := w.c.run("kill", "s3"); err != nil {
-		return err
+	during = slices.DeleteFunc(during, func(p failpoint.Info) bool { return slices.Contains(seldom, p.Name) })
+	w.mu.rng.Shuffle(len(during), func(i, j int) { during[i], during[j] = during[j], during[i] })
+	if !long() {
+		during = during[:6]
 	}
-	w.note("s3 is dead")
-	if _, err := within(ctx, 3*time.Second, never); err != nil {
-		return err
-	}
-	if _, err := w.c.run("start", "s3"); err != nil {
-		return err
-	}
-	w.note("s3 is back")
-	var st dev.Status
-	st, err := w.c.status()
-	if err != nil {
-		return err
-	}
-	if err := syscall.Kill(st.S3.PID, syscall.SIGSTOP); err != nil {
-		return err
-	}
-	w.note("s3 is silent")
-	_, err = within(ctx, 4*time.Second, never)
-	if err := errors.Join(err, syscall.Kill(st.S3.PID, syscall.SIGCONT)); err != nil {
-		return err
-	}
-	return w.compare()
+	return w.through(ctx, "stop", during, limit)
 }
 
 func never() (bool, error) { return false, nil }

@@ -121,6 +121,9 @@ func (s *suite) getIfMatch() {
 	s.put(s.key("k"), "new", external.Condition{})
 	_, _, err = s.s.Get(s.ctx, s.key("k"), 0, 2, old)
 	s.want("get of the old ETag", err, objcache.Precondition)
+	s.put(s.key("k"), "n", external.Condition{})
+	_, _, err = s.s.Get(s.ctx, s.key("k"), 1, 2, old)
+	s.want("get of the old ETag behind the end of the new object", err, objcache.Precondition)
 }
 
 func (s *suite) bodyIsRewound() {

@@ -21,6 +21,9 @@ func Draw(seed uint64) Settings {
 	if rng.IntN(3) == 0 {
 		s.Chaos = 0
 	}
+	if rng.IntN(6) == 0 {
+		s.Lockers = 2 + rng.IntN(3)
+	}
 	return s
 }
 
@@ -33,6 +36,6 @@ func Brief(seed uint64) Settings {
 
 // String tells what is special.
 func (s Settings) String() string {
-	return fmt.Sprintf("seed %d: %d servers, %d players, %d sharers, %d steps, chaos %d%%, large %t, full %t, calm %t, flush %v, ttl %v",
-		s.Seed, s.Servers, s.Players, s.Sharers, s.Steps, s.Chaos, s.Large, s.Full, s.Calm, s.FlushInterval, s.ExternalTTL)
+	return fmt.Sprintf("seed %d: %d servers, %d players, %d sharers, %d lockers, %d steps, chaos %d%%, large %t, full %t, calm %t, flush %v, ttl %v",
+		s.Seed, s.Servers, s.Players, s.Sharers, s.Lockers, s.Steps, s.Chaos, s.Large, s.Full, s.Calm, s.FlushInterval, s.ExternalTTL)
 }

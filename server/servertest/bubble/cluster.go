@@ -28,6 +28,7 @@ type Settings struct {
 	Servers       int
 	Players       int // clients with a subtree of their own
 	Sharers       int // clients that work on the same names and files
+	Lockers       int // clients that take file locks, and die
 	Rounds, Steps int
 	Chaos         int  // percent of requests to the bucket that suffer
 	Late          bool // requests to the bucket may take effect after they were given up

@@ -23,6 +23,7 @@ type network struct {
 		slow      map[direction]time.Duration
 		conns     map[*conn]bool
 		gone      map[string]bool // hosts that are cut off
+		silent    map[string]bool // hosts whose packets wait, to and fro
 	}
 }
 
@@ -39,6 +40,7 @@ func newNetwork(seed uint64, f *Faults) *network {
 	n.mu.slow = map[direction]time.Duration{}
 	n.mu.conns = map[*conn]bool{}
 	n.mu.gone = map[string]bool{}
+	n.mu.silent = map[string]bool{}
 	return n
 }
 
@@ -59,7 +61,22 @@ func (n *network) way(d direction) time.Duration {
 func (n *network) isBlocked(d direction) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.mu.blocked[d]
+	return n.blockedLocked(d)
+}
+
+func (n *network) blockedLocked(d direction) bool {
+	return n.mu.blocked[d] || n.mu.silent[d.from] || n.mu.silent[d.to]
+}
+
+// silence keeps everything that a host sends and that is sent to it, until that is ended. Healing the network does not end it.
+func (n *network) silence(host string, on bool) {
+	n.mu.Lock()
+	n.mu.silent[host] = on
+	cs := n.connsLocked(func(c *conn) bool { return c.in.from == host || c.in.to == host })
+	n.mu.Unlock()
+	for _, c := range cs {
+		c.wake()
+	}
 }
 
 // block closes or opens one direction.
@@ -194,7 +211,7 @@ func (n *network) dial(ctx context.Context, from, to string) (net.Conn, error) {
 	}
 	n.mu.Lock()
 	l := n.mu.listeners[to]
-	if l == nil || n.mu.gone[from] || n.mu.gone[to] || n.mu.blocked[out] || n.mu.blocked[back] {
+	if l == nil || n.mu.gone[from] || n.mu.gone[to] || n.blockedLocked(out) || n.blockedLocked(back) {
 		n.mu.Unlock()
 		return nil, errRefused
 	}

@@ -58,6 +58,10 @@ func (p *player) do(op func(ctx context.Context) error) error {
 	defer cancel()
 	for {
 		err := op(ctx)
+		if errors.Is(err, objcache.Fenced) {
+			p.log.note("%s: the session has ended, again", p.name) // it was not done
+			continue
+		}
 		if !p.set.Full || !errors.Is(err, objcache.NoSpace) {
 			return err
 		}
@@ -450,7 +454,7 @@ const mostOpen = 3
 
 func (p *player) keepOpen() {
 	f, ok := p.pick(isFile)
-	if !ok || len(p.open) == mostOpen {
+	if !ok || len(p.open) == mostOpen || p.set.Lockers > 0 { // a session that ends closes its files, and here they do end
 		return
 	}
 	p.note("open %s (%d)", f.path, f.node.ino)

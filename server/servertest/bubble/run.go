@@ -43,6 +43,8 @@ type run struct {
 	names   []string // hosts of clients
 	players []*player
 	sharers []*sharer
+	lockers []*locker
+	locks   *locks
 	history *history
 	stop    chan struct{} // closed at the first failure
 	mu      sync.Mutex
@@ -54,7 +56,7 @@ func Run(t *testing.T, set Settings, level slog.Level, echo *journal) *Result {
 	// Libraries keep objects with channels in pools, and a bubble must not meet another's channels: two collections empty every pool.
 	runtime.GC()
 	runtime.GC()
-	r := &run{set: set, res: res, log: echo, logger: echo.logger(level), history: newHistory((set.Sharers + 1) * set.Rounds * (set.Steps + 20))}
+	r := &run{set: set, res: res, log: echo, logger: echo.logger(level), history: newHistory((set.Sharers + set.Lockers + 1) * set.Rounds * (set.Steps + 20))}
 	synctest.Test(t, func(*testing.T) {
 		r.stop = make(chan struct{})
 		began := time.Now()
@@ -139,7 +141,7 @@ func (r *run) begin() {
 	for i := range r.set.Players {
 		r.beginPlayer(ctx, top.Ino, i)
 	}
-	if err := r.beginSharers(ctx, top.Ino); err != nil {
+	if err := r.beginShared(ctx, top.Ino); err != nil {
 		r.fail(err)
 	}
 }
@@ -158,15 +160,44 @@ func (r *run) beginPlayer(ctx context.Context, top objcache.Ino, i int) {
 	})
 }
 
-func (r *run) beginSharers(ctx context.Context, top objcache.Ino) error {
-	if r.set.Sharers == 0 {
+// beginShared makes what is not of one player alone, and those who work on it.
+func (r *run) beginShared(ctx context.Context, top objcache.Ino) error {
+	if r.set.Sharers+r.set.Lockers == 0 {
 		return nil
 	}
-	c := r.clients[0]
-	dir, err := c.Create(ctx, top, sharedDir, objcache.NewNode{Mode: objcache.ModeDir | 0o755})
+	dir, err := r.clients[0].Create(ctx, top, sharedDir, objcache.NewNode{Mode: objcache.ModeDir | 0o755})
 	if err != nil {
 		return err
 	}
+	on, err := r.beginSharers(ctx, dir.Ino)
+	if err != nil {
+		return err
+	}
+	return r.beginLockers(ctx, dir.Ino, on.registers[0])
+}
+
+func (r *run) beginLockers(ctx context.Context, dir, spoil objcache.Ino) error {
+	var inos []objcache.Ino
+	for i := range 2 {
+		a, err := r.clients[0].Create(ctx, dir, fmt.Sprintf("l%d", i), objcache.NewNode{Mode: objcache.ModeRegular | 0o600})
+		if err != nil {
+			return err
+		}
+		inos = append(inos, a.Ino)
+	}
+	r.locks = newLocks(r.history, spoil, inos)
+	for i := range r.set.Lockers {
+		k := &locker{id: i, of: r.c, on: r.locks, rng: rand.New(rand.NewPCG(r.set.Seed, uint64(i)+300)), log: r.log, fail: r.fail, set: r.set}
+		if err := k.begin(); err != nil {
+			return err
+		}
+		r.lockers = append(r.lockers, k)
+	}
+	return nil
+}
+
+func (r *run) beginSharers(ctx context.Context, dir objcache.Ino) (shared, error) {
+	c := r.clients[0]
 	var on shared
 	for i := range 2 {
 		for _, x := range []struct {
@@ -174,9 +205,9 @@ func (r *run) beginSharers(ctx context.Context, top objcache.Ino) error {
 			mode uint32
 			to   *[]objcache.Ino
 		}{{"r", objcache.ModeRegular, &on.registers}, {"a", objcache.ModeRegular, &on.logs}, {"d", objcache.ModeDir, &on.dirs}} {
-			a, err := c.Create(ctx, dir.Ino, fmt.Sprintf("%s%d", x.name, i), objcache.NewNode{Mode: x.mode | 0o755})
+			a, err := c.Create(ctx, dir, fmt.Sprintf("%s%d", x.name, i), objcache.NewNode{Mode: x.mode | 0o755})
 			if err != nil {
-				return err
+				return on, err
 			}
 			*x.to = append(*x.to, a.Ino)
 		}
@@ -186,7 +217,7 @@ func (r *run) beginSharers(ctx context.Context, top objcache.Ino) error {
 			id: i, c: r.clients[r.set.Players+i], rng: rand.New(rand.NewPCG(r.set.Seed, uint64(i)+200)), on: on, h: r.history, log: r.log, fail: r.fail, set: r.set,
 		})
 	}
-	return nil
+	return on, nil
 }
 
 // round lets everybody work while things break, and compares when they are whole again.
@@ -204,6 +235,10 @@ func (r *run) round(n int) {
 	for _, p := range r.sharers {
 		work.Go(func() { p.play(r.set.Steps, r.stop) })
 	}
+	for _, k := range r.lockers {
+		work.Go(func() { k.play(1+r.set.Steps/3, r.stop) })
+		r.names = append(r.names, k.host)
+	}
 	work.Wait()
 	close(s.stop)
 	weather.Wait()
@@ -216,6 +251,11 @@ func (r *run) round(n int) {
 	}
 	if len(r.sharers) > 0 && !r.failed() {
 		r.sharers[0].look()
+	}
+	if r.locks != nil {
+		if err := r.locks.check(); err != nil {
+			r.fail(err)
+		}
 	}
 }
 
@@ -278,6 +318,9 @@ func (r *run) owed(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if s.GetFileLocks() > 0 || s.GetLockWaiters() > 0 {
+			left = append(left, fmt.Sprintf("server %d: %d file locks that nobody alive has, %d waiters", n.i, s.GetFileLocks(), s.GetLockWaiters()))
+		}
 		if s.GetDirtyFiles() > 0 || s.GetOutstandingWrites() > 0 {
 			left = append(left, fmt.Sprintf("server %d: %d inodes owe, %d writes outstanding", n.i, s.GetDirtyFiles(), s.GetOutstandingWrites()))
 		}
@@ -323,6 +366,10 @@ func (r *run) compareBucket() {
 
 // leave ends the sessions.
 func (r *run) leave() {
+	for _, k := range r.lockers {
+		r.clients = append(r.clients, k.c)
+	}
+	r.lockers = nil
 	for _, c := range r.clients {
 		if err := c.Close(); err != nil {
 			r.log.note("a session's end: %v", err)

@@ -92,6 +92,9 @@ func (s *sharer) do(in input, mayGiveUp bool, f func(ctx context.Context) (strin
 	defer cancel()
 	call := s.h.clock.Add(1)
 	result, err := f(ctx)
+	for errors.Is(err, objcache.Fenced) { // it was not done: the session has ended
+		result, err = f(ctx)
+	}
 	out := output{result: result}
 	switch k := objcache.KindOf(err); {
 	case err == nil:

@@ -18,14 +18,21 @@ import (
 	"github.com/objcache/objcache/server/external/memstore"
 )
 
-// scripted runs a schedule against a cluster without other faults.
-func scripted(t *testing.T, servers int, f func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
+// scripted runs a schedule against a cluster without other faults. The schedule gets the bubble's own test: a context of the test outside would make
+// its channel inside, and be cancelled outside.
+func scripted(t *testing.T, servers int, f func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
+	t.Helper()
+	scriptedOn(t, servers, false, f)
+}
+
+// scriptedOn is scripted; with late, requests to the bucket run on there after whoever sent them has crashed.
+func scriptedOn(t *testing.T, servers int, late bool, f func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		j, faults := &journal{}, &Faults{}
 		set := Settings{Seed: 1, Servers: servers, Capacity: 256 << 20, FlushInterval: time.Hour, ExternalTTL: time.Hour, Upload: "background"}
 		fail := func(err error) { t.Error(err) }
-		c, err := newCluster(set, 1, memstore.New(memstore.Config{}), newChaos(1, 0, false, faults), faults, j.logger(slog.LevelInfo), fail)
+		c, err := newCluster(set, 1, memstore.New(memstore.Config{}), newChaos(1, 0, late, faults), faults, j.logger(slog.LevelInfo), fail)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +52,7 @@ func scripted(t *testing.T, servers int, f func(ctx context.Context, c *cluster,
 		if err != nil {
 			t.Fatal(err)
 		}
-		f(ctx, c, cl, b.Ino)
+		f(t, ctx, c, cl, b.Ino)
 		if t.Failed() {
 			t.Log(j)
 		}
@@ -66,7 +73,7 @@ func outstanding(t *testing.T, c *cluster) (n uint64) {
 
 // A piece could not be staged, so that the flush sends everything again, little as it is: what is left of the first attempt must not stay.
 func TestFlush_StagedAgainLeavesNothingOutstanding(t *testing.T) {
-	scripted(t, 1, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
 		a, err := cl.Create(ctx, dir, "f", objcache.NewNode{Mode: objcache.ModeRegular | 0o600})
 		if err != nil {
 			t.Fatal(err)
@@ -97,7 +104,7 @@ func TestFlush_StagedAgainLeavesNothingOutstanding(t *testing.T) {
 
 // Two renames of the same name to the same place: the second finds the file at the new name, and must not take that for "nothing to do".
 func TestRename_OfTwoOfTheSameNameOneSucceeds(t *testing.T) {
-	scripted(t, 3, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+	scripted(t, 3, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
 		other, err := c.client("c1")
 		if err != nil {
 			t.Fatal(err)
@@ -137,7 +144,7 @@ func TestRename_OfTwoOfTheSameNameOneSucceeds(t *testing.T) {
 
 // A name that two files had in turns: its object is the last writer's, who must delete it, whoever had the name after that without writing.
 func TestPersist_TheObjectOfANameThatWentToAndFroIsDeleted(t *testing.T) {
-	scripted(t, 1, func(ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
 		ok := func(err error) {
 			t.Helper()
 			if err != nil {
@@ -176,6 +183,40 @@ func TestPersist_TheObjectOfANameThatWentToAndFroIsDeleted(t *testing.T) {
 		}
 		if want := map[string]string{"n2": "second", "n3": "first"}; !maps.Equal(got, want) {
 			t.Errorf("the bucket holds %v, should hold %v", got, want)
+		}
+	})
+}
+
+// An open is sent again because its answer was lost: it is one open, and its close ends it.
+func TestOpen_ThatWasSentTwiceIsClosedOnce(t *testing.T) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		a, err := cl.Create(ctx, dir, "f", objcache.NewNode{Mode: objcache.ModeRegular | 0o600})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := direction{host(0), "c0"}
+		c.net.block(answers, true)
+		opened := make(chan error, 1)
+		go func() {
+			_, err := cl.Open(ctx, a.Ino)
+			opened <- err
+		}()
+		time.Sleep(100 * time.Millisecond)
+		c.net.snap(answers.from, answers.to)
+		c.net.block(answers, false)
+		if err := <-opened; err != nil {
+			t.Fatal(err)
+		}
+		cl.Release(a.Ino)
+		if err := cl.Unlink(ctx, dir, "f"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(resting)
+		if err := cl.Work(ctx, rpc.WorkRequest_FLUSH, 0, func(*rpc.Progress) {}); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := c.nodes[0].alive().srv.Status(ctx); err != nil || s.GetDirtyFiles() > 0 {
+			t.Errorf("%d inodes are still there for a descriptor that was closed: %v", s.GetDirtyFiles(), err)
 		}
 	})
 }
