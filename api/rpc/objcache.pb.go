@@ -9483,7 +9483,7 @@ type RevertInode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Loss          *Loss                  `protobuf:"bytes,4,opt,name=loss,proto3" json:"loss,omitempty"`
+	Loss          *Loss                  `protobuf:"bytes,4,opt,name=loss,proto3" json:"loss,omitempty"` // absent: external storage has all of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

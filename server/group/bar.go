@@ -26,7 +26,7 @@ func refuses(r meta.Reader, incarnation string, txSeq uint64) (bool, error) {
 	return bar.Refuses(txSeq, decided), err
 }
 
-// raiseBar applies what a PREPARE says of its coordinator's other transactions: those that were decided here and are below the new bar need not
+// raiseBar applies what a PREPARE says of its coordinator's other transactions: those that were decided here and are well below the new bar need not
 // be remembered any more.
 func (g *Group) raiseBar(b *pebble.Batch, en *record.Entry, index uint64) {
 	l := en.GetLive()
@@ -42,16 +42,15 @@ func (g *Group) raiseBar(b *pebble.Batch, en *record.Entry, index uint64) {
 	v, err := proto.Marshal(&record.Live{Incarnation: l.GetIncarnation(), MinTxSeq: uint64(bar)})
 	must(g, index, err)
 	must(g, index, b.Set(meta.BarKey(l.GetIncarnation()), v, nil))
-	lo, hi := meta.FinishedKey(l.GetIncarnation(), forgotten(old)), meta.FinishedKey(l.GetIncarnation(), forgotten(bar))
+	lo, hi := meta.FinishedKey(l.GetIncarnation(), g.forgotten(old)), meta.FinishedKey(l.GetIncarnation(), g.forgotten(bar))
 	must(g, index, meta.Scan(g.db, lo, hi, func(k, _ []byte) (bool, error) { return true, b.Delete(k, nil) }))
 }
 
-// finishedKept is how many transactions of a coordinator are remembered beyond the bar: should it lose its disk together with decisions that its
-// neighbour had no copy of yet (a second's worth), those who heard of them tell.
-const finishedKept = 1 << 16
-
 // forgotten is the number below which nothing is remembered.
-func forgotten(bar txn.Bar) uint64 { return max(uint64(bar), finishedKept) - finishedKept }
+func (g *Group) forgotten(bar txn.Bar) uint64 {
+	keep := uint64(max(g.cfg.KeepFinished, 0))
+	return max(uint64(bar), keep) - keep
+}
 
 // remember notes in the entry that decides a promise how it was decided here.
 func (g *Group) remember(b *pebble.Batch, p *record.Prepared, index uint64, committed bool) {

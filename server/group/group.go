@@ -70,6 +70,9 @@ type Config struct {
 	Changed func(index uint64, keys [][]byte)
 	// Rebuilt says that the rows are a mirror's, after a loss of the disk; nil: they are the group's own.
 	Rebuilt *Rebuilt
+	// KeepFinished is how many decided transactions of a coordinator are remembered beyond what the protocol needs, for a coordinator that loses its disk
+	// together with decisions that its neighbour had no copy of yet. Default 65,536; negative: none.
+	KeepFinished int64
 	// Fence tells a group of the end of a session; nil: this is the only group.
 	Fence func(ctx context.Context, to objcache.GroupID, r *rpc.EndSessionRequest) error
 	// Lease is how long a session lives without being heard of. Default 30 s.
@@ -137,6 +140,9 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = cfg.Lease
+	}
+	if cfg.KeepFinished == 0 {
+		cfg.KeepFinished = 1 << 16
 	}
 	ctx2, stop := context.WithCancel(context.Background())
 	work, ctx2 := errgroup.WithContext(ctx2)

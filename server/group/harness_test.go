@@ -203,7 +203,12 @@ func (w *world) up(id objcache.GroupID) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	rebuilt, err := ReadRebuilt(db)
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	g, err := Open(w.t.Context(), Config{
+		KeepFinished: -1, Rebuilt: rebuilt,
 		ID: id, DB: db, Bytes: m.bytes, Peers: w, View: func() *ring.View { return w.view }, Logger: slog.New(slog.DiscardHandler), Grace: time.Nanosecond, Fence: w.fence,
 		OpenLog: func(g *Group) (Log, error) {
 			m.log.mu.Lock()

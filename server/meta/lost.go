@@ -41,10 +41,11 @@ func (e *Eval) revertInode(s *rpc.RevertInode) error {
 	if in.GetLost() == "" || in.GetIntent() != nil || in.GetVersion() != s.GetVersion() {
 		return objcache.Errorf(objcache.Conflict, "inode %d has changed", s.GetIno())
 	}
-	l := s.GetLoss()
-	loss := &record.Loss{Path: l.GetPath(), Ino: l.GetIno(), At: l.GetAt(), Cause: l.GetCause(), Kept: l.GetKept()}
-	if err := e.Put(LossKey(l.GetAt(), objcache.Ino(s.GetIno())), loss); err != nil {
-		return err
+	if l := s.GetLoss(); l != nil {
+		loss := &record.Loss{Path: l.GetPath(), Ino: l.GetIno(), At: l.GetAt(), Cause: l.GetCause(), Kept: l.GetKept()}
+		if err := e.Put(LossKey(l.GetAt(), objcache.Ino(s.GetIno())), loss); err != nil {
+			return err
+		}
 	}
 	for _, l := range in.GetLinks() { // what stands there is the name's now
 		in.Trash = slices.DeleteFunc(in.Trash, func(b *record.Base) bool { return b.GetDir() == l.GetDir() && b.GetName() == l.GetName() })

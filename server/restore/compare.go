@@ -220,13 +220,26 @@ func (c *comparison) attach(ctx context.Context, in *record.Inode, l *record.Lin
 	if slices.ContainsFunc(in.GetLinks(), func(o *record.Link) bool { return o.GetDir() == dir && o.GetName() == name }) {
 		return nil // done before
 	}
+	if in.GetDir() == nil && !meta.Owes(in) {
+		// External storage has it, and what somebody else has under its name came before or after: which of the two is not known any more.
+		return gone(c.transact(ctx,
+			&rpc.Step{Step: &rpc.Step_LoseInode{LoseInode: &rpc.LoseInode{Ino: in.GetIno(), Cause: c.cause}}},
+			&rpc.Step{Step: &rpc.Step_RevertInode{RevertInode: &rpc.RevertInode{Ino: in.GetIno(), Version: in.GetVersion()}}}))
+	}
 	c.Logger.Warn("a name was lost with a disk: its file has another now", "dir", dir, "name", name, "ino", in.GetIno())
-	return taken(c.transact(ctx,
-		&rpc.Step{Step: &rpc.Step_AddEntry{AddEntry: &rpc.AddEntry{Dir: dir, Name: name, Ino: in.GetIno(), Mode: in.GetMode(), Now: now}}},
-		&rpc.Step{Step: &rpc.Step_Relink{Relink: &rpc.Relink{
-			Ino: in.GetIno(), DelDir: l.GetDir(), DelName: l.GetName(), AddDir: dir, AddName: name, Now: now,
-		}}},
-	))
+	move := &rpc.Relink{Ino: in.GetIno(), DelDir: l.GetDir(), DelName: l.GetName(), AddDir: dir, AddName: name, Now: now}
+	steps := []*rpc.Step{
+		{Step: &rpc.Step_AddEntry{AddEntry: &rpc.AddEntry{Dir: dir, Name: name, Ino: in.GetIno(), Mode: in.GetMode(), Now: now}}},
+		{Step: &rpc.Step_Relink{Relink: move}},
+	}
+	if in.GetDir() == nil {
+		if move.Owed = meta.DebtOf(in, l); move.GetOwed() != nil { // the directory does not know of it: the object stays
+			steps = append(steps, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{
+				Ino: in.GetIno(), TrashGone: []string{move.GetOwed().GetKey()}, TrashName: &rpc.Name{Dir: l.GetDir(), Name: l.GetName()},
+			}}})
+		}
+	}
+	return taken(c.transact(ctx, steps...))
 }
 
 // taken begins the comparison again when the name has gone to somebody meanwhile.

@@ -211,13 +211,26 @@ func (r *Restore) chunksHad(h *rpc.Have, out *rpc.Had) error {
 	return nil
 }
 
-// transact runs one transaction in which the rebuilt group may take part.
+// transact runs one transaction in which the rebuilt group may take part. A Conflict that stays is returned: rows have changed since they were read, and
+// the comparison begins anew.
 func (r *Restore) transact(ctx context.Context, steps ...*rpc.Step) error {
-	return r.insist(ctx, func() error {
-		_, err := r.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: time.Now().UnixNano()}, Steps: steps, Restoring: true})
-		return err
+	tries := 0
+	var last error
+	err := r.insist(ctx, func() error {
+		_, last = r.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: time.Now().UnixNano()}, Steps: steps, Restoring: true})
+		if tries++; tries >= conflictsAtMost && objcache.KindOf(last) == objcache.Conflict {
+			return nil
+		}
+		return last
 	})
+	if err == nil {
+		err = last
+	}
+	return err
 }
+
+// conflictsAtMost is how often a transaction that another was in the way of is tried again; about two seconds.
+const conflictsAtMost = 10
 
 func decode[M proto.Message](key, v []byte, m M) error {
 	if err := proto.Unmarshal(v, m); err != nil {

@@ -222,3 +222,49 @@ func TestLoss_OfADiskUnderLoadLeavesNoMixAndNoNameThatLeadsNowhere(t *testing.T)
 		}
 	}
 }
+
+// A chunk was committed after the last copy was taken. Its older version is in the copy, beside the newer one of another chunk elsewhere.
+func TestLoss_OfAChunkThatIsYoungerThanTheCopyTakesItsFileBackWhole(t *testing.T) {
+	r := newRig(t, 3, noFlush)
+	view := r.cl.Servers[0].View()
+	fits := func(ino objcache.Ino) bool {
+		return view.OwnerOfInode(ino) == 1 && view.OwnerOfChunk(objcache.ChunkKey{Ino: ino, Index: 1}) == 2
+	}
+	var ino objcache.Ino
+	for i := 0; !fits(ino); i++ {
+		ino = r.write(r.b, fmt.Sprint("f", i), nil)
+	}
+	name := ""
+	for _, n := range r.names(r.b) {
+		if a := r.lookup(n); a.Ino == ino {
+			name = n
+		}
+	}
+	both := func(stamp uint64) {
+		_, err := r.c.Flush(t.Context(), objcache.Flush{
+			Ino: ino, Dirty: []objcache.Range{{Len: 24_000}, {Off: farOff, Len: 24_000}}, Src: twoPieces{stamped(24_000, stamp)}, Size: farOff + 24_000, Mtime: time.Now(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	both(1)
+	r.flush()
+	r.mirrored()
+	r.cl.Down(2) // it keeps the copy of server 1
+	both(2)
+	r.cl.destroy(1)
+	r.cl.Up(2)
+	r.cl.Up(1)
+	told := r.restored(1)
+	if _, ok := told["data/"+name]; !ok {
+		t.Errorf("the loss was not told: %v", told)
+	}
+	b, err := r.whole(r.lookup(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := binary.BigEndian.Uint64(b); s != 1 {
+		t.Errorf("the file is of version %d, 1 is what external storage has", s)
+	}
+}
