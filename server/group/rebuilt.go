@@ -94,7 +94,7 @@ func Install(db *pebble.DB, row *record.Rebuilt, rows func() (key, value []byte,
 	}
 	next.NextIno, next.NextExtent = leap(next.GetNextIno()), leap(next.GetNextExtent())
 	if row.GetTaken() == 0 { // nothing is known of the numbers of before, perhaps not for the first time
-		next.NextIno += uint64(row.GetTerm()) << 14
+		next.NextIno += row.GetTerm() << 14
 	}
 	v, err := proto.Marshal(next)
 	if err != nil {

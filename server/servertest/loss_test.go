@@ -124,10 +124,10 @@ func (r *rig) content(p ...string) []byte {
 func TestLoss_OfADiskIsToldByNameAndNothingElseIsLost(t *testing.T) {
 	r := newRig(t, 3, noFlush)
 	const dirs = 12
-	large := objcache.ChunkSize + 100_000
+	const large = objcache.ChunkSize + 100_000
 	first, second := map[string][]byte{}, map[string][]byte{}
 	inos := map[string]objcache.Ino{}
-	size := map[string]int{"small": 1000, "replaced": 60_000, "middle": 100_000, "large": int(large), "young": 80_000, "clean": 50_000, "moved": 70_000}
+	size := map[string]int{"small": 1000, "replaced": 60_000, "middle": 100_000, "large": large, "young": 80_000, "clean": 50_000, "moved": 70_000}
 	seed := uint64(1)
 	for i := range dirs {
 		d := fmt.Sprint("d", i)
