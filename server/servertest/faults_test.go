@@ -270,6 +270,20 @@ func TestPersist_ForeignChangeUnderADirtyFileKeepsBoth(t *testing.T) {
 	}
 }
 
+func TestPersist_ForeignChangeUnderADirtyFileIsOverwrittenWhereThatIsAskedFor(t *testing.T) {
+	f := newFaulty(t, 2, func(c *server.Config) { c.Conflict = "overwrite" })
+	f.put("f", []byte("first"))
+	f.overwrite(f.lookup("f").Ino, 0, []byte("ours!"))
+	f.put("f", []byte("theirs"))
+	f.flush()
+	if got := f.object("f"); string(got) != "ours!" {
+		t.Errorf("f is %q", got)
+	}
+	if ks := f.keys(); len(ks) != 1 {
+		t.Errorf("keys %q", ks)
+	}
+}
+
 func TestPersist_SmallChangeOfALargeObjectCopiesTheRest(t *testing.T) {
 	f := newFaulty(t, 3, nil)
 	body := random(128<<20, 10)
