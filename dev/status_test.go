@@ -14,7 +14,7 @@ var sample = Status{
 	View: "1.1",
 	Servers: []ServerStatus{
 		{Name: "server-0", State: running, PID: 42, Address: "127.0.0.1:7000", Metrics: "127.0.0.1:7001", Ready: true, ViewVersion: "1.1", Inodes: 3, Chunks: 2,
-			CachedBytes: 5 << 20, DirtyBytes: 1024, DirtyFiles: 1, OutstandingWrites: 4, Uploads: 6},
+			CachedBytes: 5 << 20, DirtyBytes: 1024, DirtyFiles: 1, OutstandingWrites: 4, Uploads: 6, LostFiles: 8},
 		{Name: "server-1", State: stopped, Address: "127.0.0.1:7002", Metrics: "127.0.0.1:7003"},
 	},
 	Mounts: []MountStatus{{Name: "mount-0", Mountpoint: "/mnt", State: running, PID: 43, Passthrough: "on", Consistency: "close-to-open", OpenFiles: 1, CachedBytes: 7}},

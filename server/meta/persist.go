@@ -124,11 +124,11 @@ func (e *Eval) pinChunk(s *rpc.PinChunk) error {
 	if c == nil {
 		c = &record.Chunk{}
 	}
-	if slices.ContainsFunc(c.Pins, func(p *record.Pin) bool { return p.GetVersion() == s.GetVersion() }) {
-		return nil
-	}
 	if c.GetVersion() > s.GetVersion() {
 		return objcache.Errorf(objcache.Conflict, "chunk %v is at version %d, not %d", k, c.GetVersion(), s.GetVersion())
+	}
+	if slices.ContainsFunc(c.Pins, func(p *record.Pin) bool { return p.GetVersion() == s.GetVersion() }) {
+		return nil
 	}
 	c.Pins = append(c.Pins, &record.Pin{Version: s.GetVersion(), Extents: c.GetExtents()})
 	return e.Put(ChunkKey(k), c)
