@@ -237,3 +237,23 @@ func TestTrash_ADeleteEndsThoughItsFileIsOpenWithoutAName(t *testing.T) {
 		s.bucketHolds(map[string]string{"n0": "second"})
 	})
 }
+
+// The same with a file that waits for nobody, but is not due for long: whoever has the claimed name now asks it.
+func TestTrash_ADeleteEndsWhenTheNextFileOfTheNameIsPersisted(t *testing.T) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		s := script{t, ctx, c, cl, dir}
+		f := s.create("n0", "first")
+		s.flush()
+		s.rename("n0", "n5")
+		end := s.undeleted("n0")
+		if err := cl.Persist(ctx, f); err == nil {
+			t.Fatal("the old object is deleted")
+		}
+		end()
+		next := s.create("n0", "second")
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		s.ok(cl.Persist(short, next))
+		s.bucketHolds(map[string]string{"n0": "second", "n5": "first"})
+	})
+}
