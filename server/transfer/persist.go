@@ -329,7 +329,7 @@ func (t *Transfer) persistOne(ctx context.Context, ino objcache.Ino) error {
 		return t.revert(ctx, in)
 	case in.GetOrphan():
 		if t.cfg.Group.HasOpen(ino) {
-			return nil
+			return t.endDeletes(ctx, ino)
 		}
 		return t.transact(ctx, &rpc.Step{Step: &rpc.Step_Forget{Forget: &rpc.Forget{Ino: uint64(ino)}}})
 	case in.GetDir() != nil && in.GetDead():
@@ -341,7 +341,7 @@ func (t *Transfer) persistOne(ctx context.Context, ino objcache.Ino) error {
 	}
 	for _, l := range in.GetLinks() {
 		if err := t.persistLink(ctx, ino, l.GetDir(), l.GetName()); err != nil {
-			return err
+			return errors.Join(err, t.endDeletes(ctx, ino)) // whoever has a claimed name now may be what this waits for
 		}
 	}
 	return t.emptyTrash(ctx, ino)

@@ -41,6 +41,37 @@ func (t *Transfer) emptyTrashNow(ctx context.Context, ino objcache.Ino, now bool
 	return nil
 }
 
+// endDeletes carries the deletes of a file to their end that have the claim on their name, whatever else the file waits for: whoever has such a name now
+// waits for the claim. While an upload has an intent, a claim is that one's.
+func (t *Transfer) endDeletes(ctx context.Context, ino objcache.Ino) error {
+	in, err := meta.Inode(t.cfg.Group.DB(), ino)
+	if err != nil || in == nil || in.GetIntent() != nil {
+		return err
+	}
+	for _, b := range in.GetTrash() {
+		if onlyCopy(in, b.GetKey()) {
+			continue
+		}
+		p, err := t.place(ctx, b.GetDir(), b.GetName(), ino)
+		if k := objcache.KindOf(err); err != nil && (k == objcache.Stale || k == objcache.NotExist) {
+			continue // the directory is finished, and with it the claim
+		}
+		if err != nil {
+			return err
+		}
+		if !p.GetClaimed() {
+			continue
+		}
+		if err := t.deleteObject(ctx, in, b, false); err != nil {
+			return err
+		}
+		if in, err = meta.Inode(t.cfg.Group.DB(), ino); err != nil || in == nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // deleteObject deletes one object that a file owes the deletion of, unless the name's new file is going to overwrite it, or has.
 func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record.Base, now bool) error {
 	p, err := t.place(ctx, b.GetDir(), b.GetName(), objcache.Ino(in.GetIno()))

@@ -83,7 +83,7 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 	now := pins[:min(len(pins), stepsAtOnce)]
 	failpoint.Hit(failpoint.IntentBefore)
 	if err := t.transact(ctx, append(steps, now...)...); err != nil {
-		return err
+		return errors.Join(err, t.hurryDebtors(ctx, p, err))
 	}
 	failpoint.Hit(failpoint.IntentLogged)
 	in.Intent = it
@@ -97,6 +97,24 @@ func (t *Transfer) persistLink(ctx context.Context, ino objcache.Ino, dir uint64
 		return err
 	}
 	return t.finish(ctx, in)
+}
+
+// hurryDebtors asks who owes for a name to persist, if the intent was refused: one of them may have the claim, for a delete that failed and that nobody
+// would try again before its file is due. What was removed is always due, and must not step aside for this.
+func (t *Transfer) hurryDebtors(ctx context.Context, p *rpc.PathReply, refused error) error {
+	if !errors.Is(refused, objcache.Conflict) {
+		return nil
+	}
+	for _, d := range p.GetDebtors() {
+		in, err := t.inspect(ctx, d)
+		if err == nil && in != nil && !in.GetDead() && !in.GetOrphan() {
+			err = t.persistElsewhere(ctx, d)
+		}
+		if err != nil && !errors.Is(err, objcache.Conflict) {
+			return err
+		}
+	}
+	return nil
 }
 
 // stillStandsAt gives an intent up if its name's path has changed before it was logged: a directory above may have arrived elsewhere without knowing of

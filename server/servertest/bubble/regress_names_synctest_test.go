@@ -164,3 +164,96 @@ func TestTrash_ADeleteOfBeforeACrashDoesNotMeetTheNextObject(t *testing.T) {
 		}
 	})
 }
+
+// undeleted makes external storage refuse to look at an object that is to be deleted, so that the delete has the claim on its name and does not end; until
+// the returned function is called.
+func (s script) undeleted(key string) (end func()) {
+	return s.c.bucket.Inject(memstore.Fault{
+		Op: external.OpHead, Match: func(r memstore.Request) bool { return r.Key == key }, Before: objcache.Errorf(objcache.IO, "injected"),
+	})
+}
+
+// A delete that has the claim on its name fails once. Meanwhile the file gets another name, in the place of a directory on its way, which waits for the
+// file that has the claimed name now: the delete ends even so.
+func TestTrash_ADeleteEndsThoughItsFileWaitsForADirectory(t *testing.T) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		s := script{t, ctx, c, cl, dir}
+		d, err := cl.Create(ctx, dir, "n1", objcache.NewNode{Mode: objcache.ModeDir | 0o755})
+		s.ok(err)
+		below := script{t, ctx, c, cl, d.Ino}
+		f := below.create("n0", "first")
+		below.create("n3", "second")
+		s.flush()
+		s.ok(cl.Rename(ctx, d.Ino, "n0", dir, "n5", 0))
+		end := s.undeleted("n1/n0")
+		if err := cl.Persist(ctx, f); err == nil {
+			t.Fatal("the old object is deleted")
+		}
+		end()
+		s.rename("n1", "n2")
+		below.rename("n3", "n0")
+		_, err = cl.Link(ctx, f, dir, "n1")
+		s.ok(err)
+		for range 3 {
+			s.flush()
+			time.Sleep(10 * time.Second)
+		}
+		if p := s.flush(); len(p) > 0 {
+			t.Errorf("not persisted: %v", p)
+		}
+		s.bucketHolds(map[string]string{"n1": "first", "n2/": "", "n2/n0": "second", "n5": "first"})
+	})
+}
+
+// The same with a file that has lost its last name and is open: its bytes stay, but what else it has to delete goes.
+func TestTrash_ADeleteEndsThoughItsFileIsOpenWithoutAName(t *testing.T) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		s := script{t, ctx, c, cl, dir}
+		f := s.create("n0", "first")
+		s.flush()
+		_, err := cl.Open(ctx, f)
+		s.ok(err)
+		s.rename("n0", "n5")
+		end := s.undeleted("n0")
+		if err := cl.Persist(ctx, f); err == nil {
+			t.Fatal("the old object is deleted")
+		}
+		end()
+		s.ok(cl.Unlink(ctx, dir, "n5"))
+		s.create("n0", "second")
+		for range 3 {
+			s.flush()
+			time.Sleep(10 * time.Second)
+		}
+		s.bucketHolds(map[string]string{"n0": "second", "n5": "first"})
+		a, err := cl.Getattr(ctx, f)
+		s.ok(err)
+		if b, err := readAll(ctx, cl, a); err != nil || string(b) != "first" {
+			t.Errorf("the open file reads %q: %v", b, err)
+		}
+		cl.Release(f)
+		time.Sleep(resting)
+		s.flush()
+		s.bucketHolds(map[string]string{"n0": "second"})
+	})
+}
+
+// The same with a file that waits for nobody, but is not due for long: whoever has the claimed name now asks it.
+func TestTrash_ADeleteEndsWhenTheNextFileOfTheNameIsPersisted(t *testing.T) {
+	scripted(t, 1, func(t *testing.T, ctx context.Context, c *cluster, cl *client.Client, dir objcache.Ino) {
+		s := script{t, ctx, c, cl, dir}
+		f := s.create("n0", "first")
+		s.flush()
+		s.rename("n0", "n5")
+		end := s.undeleted("n0")
+		if err := cl.Persist(ctx, f); err == nil {
+			t.Fatal("the old object is deleted")
+		}
+		end()
+		next := s.create("n0", "second")
+		short, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		s.ok(cl.Persist(short, next))
+		s.bucketHolds(map[string]string{"n0": "second", "n5": "first"})
+	})
+}
