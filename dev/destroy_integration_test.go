@@ -127,7 +127,7 @@ func TestDestroy_ADisksLossIsNamed(t *testing.T) {
 		t.Errorf("losses printed\n%s", out)
 	}
 	p.run("losses", "--forget")
-	if out := p.run("losses"); !bytes.Contains(out, []byte("No file has lost")) {
+	if out := p.run("losses"); !bytes.Contains(out, []byte("No file is known")) {
 		t.Errorf("after --forget, losses printed\n%s", out)
 	}
 	p.run("flush")

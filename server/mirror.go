@@ -53,7 +53,7 @@ func (s *Server) openSender(db *pebble.DB) {
 	if !ok {
 		return
 	}
-	s.mirror = &mirror.Sender{Group: self, DB: db, Logger: s.logger, Put: func(ctx context.Context, r *rpc.MirrorPut) (*rpc.MirrorState, error) {
+	s.mirror = &mirror.Sender{Group: self, DB: db, Logger: s.logger, Applied: group.AppliedIn, Superseded: s.superseded, Put: func(ctx context.Context, r *rpc.MirrorPut) (*rpc.MirrorState, error) {
 		return client.Mirrors{Router: s.router}.Put(ctx, to, r)
 	}}
 	s.metrics.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -73,6 +73,12 @@ func (s *Server) Mirrored() uint64 {
 		return 0
 	}
 	return s.mirror.Index()
+}
+
+// superseded ends a server whose group the neighbour knows by another life: it was started on an empty disk as if it were new, or on an old one after
+// the group had been rebuilt elsewhere. What it has is not what the cluster agreed on.
+func (s *Server) superseded(err error) {
+	s.fail(fmt.Errorf("this state directory is not that of the group's last life; if the cluster is right, empty it and set formed: true: %w", err))
 }
 
 // changed hears what entries of the log change.
@@ -107,8 +113,13 @@ func (s *Server) rebuild(ctx context.Context, dir string) error {
 		return err
 	}
 	s.logger.Error("this server has lost its disk; its group begins again with the copy of its rows that its neighbour keeps",
-		"copy_of", time.Unix(0, row.GetTaken()), "entries_younger", row.GetReached()-row.GetIndex())
+		"copy_of", time.Unix(0, row.GetTaken()), "entries_younger", younger(row))
 	return errors.Join(group.Install(db, row, pages), db.Close())
+}
+
+// younger is how many entries of the lost log the copy does not have.
+func younger(row *record.Rebuilt) uint64 {
+	return max(row.GetReached(), row.GetIndex()) - row.GetIndex()
 }
 
 // fetchMirror asks the neighbour for its copy; without a neighbour, or a copy, there are no rows. It waits until the neighbour answers.

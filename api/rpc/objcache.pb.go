@@ -4638,6 +4638,7 @@ type Step struct {
 	//	*Step_LoseInode
 	//	*Step_RevertInode
 	//	*Step_RevertEntry
+	//	*Step_OweEntry
 	//	*Step_RepairRows
 	Step          isStep_Step `protobuf_oneof:"step"`
 	unknownFields protoimpl.UnknownFields
@@ -4897,6 +4898,15 @@ func (x *Step) GetRevertEntry() *RevertEntry {
 	return nil
 }
 
+func (x *Step) GetOweEntry() *OweEntry {
+	if x != nil {
+		if x, ok := x.Step.(*Step_OweEntry); ok {
+			return x.OweEntry
+		}
+	}
+	return nil
+}
+
 func (x *Step) GetRepairRows() *RepairRows {
 	if x != nil {
 		if x, ok := x.Step.(*Step_RepairRows); ok {
@@ -5006,6 +5016,10 @@ type Step_RevertEntry struct {
 	RevertEntry *RevertEntry `protobuf:"bytes,82,opt,name=revert_entry,json=revertEntry,proto3,oneof"`
 }
 
+type Step_OweEntry struct {
+	OweEntry *OweEntry `protobuf:"bytes,83,opt,name=owe_entry,json=oweEntry,proto3,oneof"`
+}
+
 type Step_RepairRows struct {
 	RepairRows *RepairRows `protobuf:"bytes,70,opt,name=repair_rows,json=repairRows,proto3,oneof"`
 }
@@ -5057,6 +5071,8 @@ func (*Step_LoseInode) isStep_Step() {}
 func (*Step_RevertInode) isStep_Step() {}
 
 func (*Step_RevertEntry) isStep_Step() {}
+
+func (*Step_OweEntry) isStep_Step() {}
 
 func (*Step_RepairRows) isStep_Step() {}
 
@@ -5625,7 +5641,8 @@ type FlushInode struct {
 	Now           int64                  `protobuf:"varint,6,opt,name=now,proto3" json:"now,omitempty"`
 	Truncate      bool                   `protobuf:"varint,7,opt,name=truncate,proto3" json:"truncate,omitempty"` // size is exact and the generation grows
 	KillPriv      bool                   `protobuf:"varint,8,opt,name=kill_priv,json=killPriv,proto3" json:"kill_priv,omitempty"`
-	Groups        []uint32               `protobuf:"varint,80,rep,packed,name=groups,proto3" json:"groups,omitempty"` // other groups that commit or cut chunks of the file in the same transaction
+	Groups        []uint32               `protobuf:"varint,80,rep,packed,name=groups,proto3" json:"groups,omitempty"`                        // other groups that commit chunks of the file in the same transaction
+	CutGroups     []uint32               `protobuf:"varint,81,rep,packed,name=cut_groups,json=cutGroups,proto3" json:"cut_groups,omitempty"` // other groups that cut chunks
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5719,6 +5736,13 @@ func (x *FlushInode) GetKillPriv() bool {
 func (x *FlushInode) GetGroups() []uint32 {
 	if x != nil {
 		return x.Groups
+	}
+	return nil
+}
+
+func (x *FlushInode) GetCutGroups() []uint32 {
+	if x != nil {
+		return x.CutGroups
 	}
 	return nil
 }
@@ -8543,6 +8567,7 @@ type MirrorPut struct {
 	Whole         bool                   `protobuf:"varint,6,opt,name=whole,proto3" json:"whole,omitempty"`  // rows are all that there are in [lower, upper)
 	Lower         []byte                 `protobuf:"bytes,7,opt,name=lower,proto3" json:"lower,omitempty"`
 	Upper         []byte                 `protobuf:"bytes,8,opt,name=upper,proto3" json:"upper,omitempty"` // empty: the end
+	Page          uint32                 `protobuf:"varint,13,opt,name=page,proto3" json:"page,omitempty"` // of the same change, or copy; the first is 0
 	More          bool                   `protobuf:"varint,9,opt,name=more,proto3" json:"more,omitempty"`  // another message brings the rest of the same change, or copy
 	Rows          []*MirrorRow           `protobuf:"bytes,10,rep,name=rows,proto3" json:"rows,omitempty"`
 	Taken         int64                  `protobuf:"varint,11,opt,name=taken,proto3" json:"taken,omitempty"`     // when, by the sender's clock, ns
@@ -8635,6 +8660,13 @@ func (x *MirrorPut) GetUpper() []byte {
 		return x.Upper
 	}
 	return nil
+}
+
+func (x *MirrorPut) GetPage() uint32 {
+	if x != nil {
+		return x.Page
+	}
+	return 0
 }
 
 func (x *MirrorPut) GetMore() bool {
@@ -9483,7 +9515,8 @@ type RevertInode struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Ino           uint64                 `protobuf:"varint,1,opt,name=ino,proto3" json:"ino,omitempty"`
 	Version       uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Loss          *Loss                  `protobuf:"bytes,4,opt,name=loss,proto3" json:"loss,omitempty"` // absent: external storage has all of it
+	Losses        []*Loss                `protobuf:"bytes,4,rep,name=losses,proto3" json:"losses,omitempty"` // one for each name; none: external storage has all of it
+	Links         uint32                 `protobuf:"varint,5,opt,name=links,proto3" json:"links,omitempty"`  // that it must have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9532,11 +9565,18 @@ func (x *RevertInode) GetVersion() uint64 {
 	return 0
 }
 
-func (x *RevertInode) GetLoss() *Loss {
+func (x *RevertInode) GetLosses() []*Loss {
 	if x != nil {
-		return x.Loss
+		return x.Losses
 	}
 	return nil
+}
+
+func (x *RevertInode) GetLinks() uint32 {
+	if x != nil {
+		return x.Links
+	}
+	return 0
 }
 
 // RevertEntry forgets a name, whatever it owes, and what the directory knows of external storage: what stands there is listed again.
@@ -9544,8 +9584,9 @@ type RevertEntry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           uint64                 `protobuf:"varint,1,opt,name=dir,proto3" json:"dir,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`   // that has the name
-	Debt          bool                   `protobuf:"varint,4,opt,name=debt,proto3" json:"debt,omitempty"` // it owes for the name instead, and does not know: only that is forgotten
+	Ino           uint64                 `protobuf:"varint,3,opt,name=ino,proto3" json:"ino,omitempty"`                // that has the name
+	Debt          bool                   `protobuf:"varint,4,opt,name=debt,proto3" json:"debt,omitempty"`              // it owes for the name instead, and does not know: only that is forgotten
+	Settled       []uint64               `protobuf:"varint,5,rep,packed,name=settled,proto3" json:"settled,omitempty"` // inodes that owe for the name no more; what others owe they still owe
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9606,6 +9647,13 @@ func (x *RevertEntry) GetDebt() bool {
 		return x.Debt
 	}
 	return false
+}
+
+func (x *RevertEntry) GetSettled() []uint64 {
+	if x != nil {
+		return x.Settled
+	}
+	return nil
 }
 
 // Rebuilt says how a group began again after its disk was lost.
@@ -9728,6 +9776,67 @@ func (x *LossesRequest) GetForget() int64 {
 		return x.Forget
 	}
 	return 0
+}
+
+// OweEntry gives a directory the debt of an inode back that it has forgotten.
+type OweEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           uint64                 `protobuf:"varint,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Debt          *Debt                  `protobuf:"bytes,3,opt,name=debt,proto3" json:"debt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OweEntry) Reset() {
+	*x = OweEntry{}
+	mi := &file_api_rpc_objcache_proto_msgTypes[118]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OweEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OweEntry) ProtoMessage() {}
+
+func (x *OweEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_api_rpc_objcache_proto_msgTypes[118]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OweEntry.ProtoReflect.Descriptor instead.
+func (*OweEntry) Descriptor() ([]byte, []int) {
+	return file_api_rpc_objcache_proto_rawDescGZIP(), []int{118}
+}
+
+func (x *OweEntry) GetDir() uint64 {
+	if x != nil {
+		return x.Dir
+	}
+	return 0
+}
+
+func (x *OweEntry) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OweEntry) GetDebt() *Debt {
+	if x != nil {
+		return x.Debt
+	}
+	return nil
 }
 
 var File_api_rpc_objcache_proto protoreflect.FileDescriptor
@@ -10098,7 +10207,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\aUNKNOWN\x10\x00\x12\r\n" +
 	"\tCOMMITTED\x10\x01\x12\v\n" +
 	"\aABORTED\x10\x02\x12\v\n" +
-	"\aPENDING\x10\x03\"\x9f\f\n" +
+	"\aPENDING\x10\x03\"\xd9\f\n" +
 	"\x04Step\x128\n" +
 	"\tadd_entry\x18\x01 \x01(\v2\x19.objcache.rpc.v1.AddEntryH\x00R\baddEntry\x12A\n" +
 	"\fremove_entry\x18\x02 \x01(\v2\x1c.objcache.rpc.v1.RemoveEntryH\x00R\vremoveEntry\x128\n" +
@@ -10132,7 +10241,8 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\n" +
 	"lose_inode\x18P \x01(\v2\x1a.objcache.rpc.v1.LoseInodeH\x00R\tloseInode\x12A\n" +
 	"\frevert_inode\x18Q \x01(\v2\x1c.objcache.rpc.v1.RevertInodeH\x00R\vrevertInode\x12A\n" +
-	"\frevert_entry\x18R \x01(\v2\x1c.objcache.rpc.v1.RevertEntryH\x00R\vrevertEntry\x12>\n" +
+	"\frevert_entry\x18R \x01(\v2\x1c.objcache.rpc.v1.RevertEntryH\x00R\vrevertEntry\x128\n" +
+	"\towe_entry\x18S \x01(\v2\x19.objcache.rpc.v1.OweEntryH\x00R\boweEntry\x12>\n" +
 	"\vrepair_rows\x18F \x01(\v2\x1b.objcache.rpc.v1.RepairRowsH\x00R\n" +
 	"repairRowsB\x06\n" +
 	"\x04stepJ\x04\b\x14\x10\x15\"\"\n" +
@@ -10178,7 +10288,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bSetInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x121\n" +
 	"\x03set\x18\x02 \x01(\v2\x1f.objcache.rpc.v1.SetattrRequestR\x03set\x123\n" +
-	"\x05xattr\x18\x03 \x01(\v2\x1d.objcache.rpc.v1.XattrRequestR\x05xattr\"\xe5\x01\n" +
+	"\x05xattr\x18\x03 \x01(\v2\x1d.objcache.rpc.v1.XattrRequestR\x05xattr\"\x84\x02\n" +
 	"\n" +
 	"FlushInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x1e\n" +
@@ -10191,7 +10301,9 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x03now\x18\x06 \x01(\x03R\x03now\x12\x1a\n" +
 	"\btruncate\x18\a \x01(\bR\btruncate\x12\x1b\n" +
 	"\tkill_priv\x18\b \x01(\bR\bkillPriv\x12\x16\n" +
-	"\x06groups\x18P \x03(\rR\x06groups\"\xfa\x01\n" +
+	"\x06groups\x18P \x03(\rR\x06groups\x12\x1d\n" +
+	"\n" +
+	"cut_groups\x18Q \x03(\rR\tcutGroups\"\xfa\x01\n" +
 	"\vCommitChunk\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
 	"\x05chunk\x18\x02 \x01(\rR\x05chunk\x12\x16\n" +
@@ -10457,7 +10569,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x14conditional_complete\x18\x05 \x01(\bR\x13conditionalComplete\x12\x1b\n" +
 	"\tcopy_part\x18\x06 \x01(\bR\bcopyPart\x12\"\n" +
 	"\rcopy_if_match\x18\a \x01(\bR\vcopyIfMatch\x12\x14\n" +
-	"\x05error\x18\b \x01(\tR\x05error\"\xb5\x02\n" +
+	"\x05error\x18\b \x01(\tR\x05error\"\xc9\x02\n" +
 	"\tMirrorPut\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x16\n" +
@@ -10467,6 +10579,7 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x05whole\x18\x06 \x01(\bR\x05whole\x12\x14\n" +
 	"\x05lower\x18\a \x01(\fR\x05lower\x12\x14\n" +
 	"\x05upper\x18\b \x01(\fR\x05upper\x12\x12\n" +
+	"\x04page\x18\r \x01(\rR\x04page\x12\x12\n" +
 	"\x04more\x18\t \x01(\bR\x04more\x12.\n" +
 	"\x04rows\x18\n" +
 	" \x03(\v2\x1a.objcache.rpc.v1.MirrorRowR\x04rows\x12\x14\n" +
@@ -10528,16 +10641,18 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04owes\x18\a \x01(\bR\x04owes\"3\n" +
 	"\tLoseInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x14\n" +
-	"\x05cause\x18\x02 \x01(\tR\x05cause\"d\n" +
+	"\x05cause\x18\x02 \x01(\tR\x05cause\"~\n" +
 	"\vRevertInode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\x04R\aversion\x12)\n" +
-	"\x04loss\x18\x04 \x01(\v2\x15.objcache.rpc.v1.LossR\x04loss\"Y\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12-\n" +
+	"\x06losses\x18\x04 \x03(\v2\x15.objcache.rpc.v1.LossR\x06losses\x12\x14\n" +
+	"\x05links\x18\x05 \x01(\rR\x05links\"s\n" +
 	"\vRevertEntry\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
-	"\x04debt\x18\x04 \x01(\bR\x04debt\"~\n" +
+	"\x04debt\x18\x04 \x01(\bR\x04debt\x12\x18\n" +
+	"\asettled\x18\x05 \x03(\x04R\asettled\"~\n" +
 	"\aRebuilt\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x17\n" +
 	"\acopy_of\x18\x02 \x01(\x03R\x06copyOf\x12\x18\n" +
@@ -10545,7 +10660,11 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\bcompared\x18\x04 \x01(\bR\bcompared\x12\x14\n" +
 	"\x05cause\x18\x05 \x01(\tR\x05cause\"'\n" +
 	"\rLossesRequest\x12\x16\n" +
-	"\x06forget\x18\x01 \x01(\x03R\x06forget2\x84\x01\n" +
+	"\x06forget\x18\x01 \x01(\x03R\x06forget\"[\n" +
+	"\bOweEntry\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\x04R\x03dir\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12)\n" +
+	"\x04debt\x18\x03 \x01(\v2\x15.objcache.rpc.v1.DebtR\x04debt2\x84\x01\n" +
 	"\x05Files\x128\n" +
 	"\x04Call\x12\x18.objcache.rpc.v1.Request\x1a\x16.objcache.rpc.v1.Reply\x12A\n" +
 	"\x04Work\x12\x1c.objcache.rpc.v1.WorkRequest\x1a\x19.objcache.rpc.v1.Progress0\x012\xe6\x01\n" +
@@ -10576,7 +10695,7 @@ func file_api_rpc_objcache_proto_rawDescGZIP() []byte {
 }
 
 var file_api_rpc_objcache_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 120)
+var file_api_rpc_objcache_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
 var file_api_rpc_objcache_proto_goTypes = []any{
 	(XattrRequest_Verb)(0),    // 0: objcache.rpc.v1.XattrRequest.Verb
 	(WorkRequest_Verb)(0),     // 1: objcache.rpc.v1.WorkRequest.Verb
@@ -10701,8 +10820,9 @@ var file_api_rpc_objcache_proto_goTypes = []any{
 	(*RevertEntry)(nil),       // 120: objcache.rpc.v1.RevertEntry
 	(*Rebuilt)(nil),           // 121: objcache.rpc.v1.Rebuilt
 	(*LossesRequest)(nil),     // 122: objcache.rpc.v1.LossesRequest
-	nil,                       // 123: objcache.rpc.v1.ReleaseRequest.ClosedEntry
-	nil,                       // 124: objcache.rpc.v1.RenewRequest.OpensEntry
+	(*OweEntry)(nil),          // 123: objcache.rpc.v1.OweEntry
+	nil,                       // 124: objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	nil,                       // 125: objcache.rpc.v1.RenewRequest.OpensEntry
 }
 var file_api_rpc_objcache_proto_depIdxs = []int32{
 	5,   // 0: objcache.rpc.v1.Request.header:type_name -> objcache.rpc.v1.Header
@@ -10757,11 +10877,11 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	10,  // 49: objcache.rpc.v1.DirEntry.attr:type_name -> objcache.rpc.v1.Attr
 	14,  // 50: objcache.rpc.v1.ReaddirReply.entries:type_name -> objcache.rpc.v1.DirEntry
 	0,   // 51: objcache.rpc.v1.XattrRequest.verb:type_name -> objcache.rpc.v1.XattrRequest.Verb
-	123, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
+	124, // 52: objcache.rpc.v1.ReleaseRequest.closed:type_name -> objcache.rpc.v1.ReleaseRequest.ClosedEntry
 	32,  // 53: objcache.rpc.v1.FlushRequest.chunks:type_name -> objcache.rpc.v1.StagedChunk
 	33,  // 54: objcache.rpc.v1.FlushRequest.inline:type_name -> objcache.rpc.v1.Inline
 	10,  // 55: objcache.rpc.v1.AppendReply.attr:type_name -> objcache.rpc.v1.Attr
-	124, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
+	125, // 56: objcache.rpc.v1.RenewRequest.opens:type_name -> objcache.rpc.v1.RenewRequest.OpensEntry
 	1,   // 57: objcache.rpc.v1.WorkRequest.verb:type_name -> objcache.rpc.v1.WorkRequest.Verb
 	51,  // 58: objcache.rpc.v1.Progress.problems:type_name -> objcache.rpc.v1.Problem
 	58,  // 59: objcache.rpc.v1.PrepareRequest.steps:type_name -> objcache.rpc.v1.Step
@@ -10793,70 +10913,72 @@ var file_api_rpc_objcache_proto_depIdxs = []int32{
 	118, // 85: objcache.rpc.v1.Step.lose_inode:type_name -> objcache.rpc.v1.LoseInode
 	119, // 86: objcache.rpc.v1.Step.revert_inode:type_name -> objcache.rpc.v1.RevertInode
 	120, // 87: objcache.rpc.v1.Step.revert_entry:type_name -> objcache.rpc.v1.RevertEntry
-	90,  // 88: objcache.rpc.v1.Step.repair_rows:type_name -> objcache.rpc.v1.RepairRows
-	61,  // 89: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 90: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
-	61,  // 91: objcache.rpc.v1.Relink.owed:type_name -> objcache.rpc.v1.Debt
-	17,  // 92: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
-	22,  // 93: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
-	33,  // 94: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
-	73,  // 95: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
-	73,  // 96: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
-	78,  // 97: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
-	3,   // 98: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
-	83,  // 99: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
-	10,  // 100: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
-	83,  // 101: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
-	4,   // 102: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
-	83,  // 103: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
-	91,  // 104: objcache.rpc.v1.RepairRows.rows:type_name -> objcache.rpc.v1.RepairRow
-	92,  // 105: objcache.rpc.v1.RepairRows.free:type_name -> objcache.rpc.v1.FreeExtent
-	94,  // 106: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
-	104, // 107: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
-	51,  // 108: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
-	121, // 109: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
-	91,  // 110: objcache.rpc.v1.RowsPage.rows:type_name -> objcache.rpc.v1.RepairRow
-	100, // 111: objcache.rpc.v1.RowsPage.rotten:type_name -> objcache.rpc.v1.RottenExtent
-	101, // 112: objcache.rpc.v1.RowsPage.staged:type_name -> objcache.rpc.v1.StagedBy
-	58,  // 113: objcache.rpc.v1.RepairRequest.steps:type_name -> objcache.rpc.v1.Step
-	54,  // 114: objcache.rpc.v1.RepairRequest.decide:type_name -> objcache.rpc.v1.DecideRequest
-	9,   // 115: objcache.rpc.v1.RepairReply.failure:type_name -> objcache.rpc.v1.Failure
-	106, // 116: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 117: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
-	106, // 118: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
-	9,   // 119: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
-	115, // 120: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
-	117, // 121: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
-	110, // 122: objcache.rpc.v1.RevertInode.loss:type_name -> objcache.rpc.v1.Loss
-	6,   // 123: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
-	49,  // 124: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
-	52,  // 125: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
-	54,  // 126: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
-	56,  // 127: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
-	105, // 128: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
-	108, // 129: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
-	96,  // 130: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
-	93,  // 131: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
-	122, // 132: objcache.rpc.v1.Admin.Losses:input_type -> objcache.rpc.v1.LossesRequest
-	98,  // 133: objcache.rpc.v1.Admin.Rows:input_type -> objcache.rpc.v1.RowsRequest
-	102, // 134: objcache.rpc.v1.Admin.Repair:input_type -> objcache.rpc.v1.RepairRequest
-	7,   // 135: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
-	50,  // 136: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
-	53,  // 137: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
-	55,  // 138: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
-	57,  // 139: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
-	107, // 140: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
-	109, // 141: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
-	97,  // 142: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
-	95,  // 143: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
-	110, // 144: objcache.rpc.v1.Admin.Losses:output_type -> objcache.rpc.v1.Loss
-	99,  // 145: objcache.rpc.v1.Admin.Rows:output_type -> objcache.rpc.v1.RowsPage
-	103, // 146: objcache.rpc.v1.Admin.Repair:output_type -> objcache.rpc.v1.RepairReply
-	135, // [135:147] is the sub-list for method output_type
-	123, // [123:135] is the sub-list for method input_type
-	123, // [123:123] is the sub-list for extension type_name
-	123, // [123:123] is the sub-list for extension extendee
-	0,   // [0:123] is the sub-list for field type_name
+	123, // 88: objcache.rpc.v1.Step.owe_entry:type_name -> objcache.rpc.v1.OweEntry
+	90,  // 89: objcache.rpc.v1.Step.repair_rows:type_name -> objcache.rpc.v1.RepairRows
+	61,  // 90: objcache.rpc.v1.AddEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 91: objcache.rpc.v1.RemoveEntry.debt:type_name -> objcache.rpc.v1.Debt
+	61,  // 92: objcache.rpc.v1.Relink.owed:type_name -> objcache.rpc.v1.Debt
+	17,  // 93: objcache.rpc.v1.SetInode.set:type_name -> objcache.rpc.v1.SetattrRequest
+	22,  // 94: objcache.rpc.v1.SetInode.xattr:type_name -> objcache.rpc.v1.XattrRequest
+	33,  // 95: objcache.rpc.v1.CommitChunk.inline:type_name -> objcache.rpc.v1.Inline
+	73,  // 96: objcache.rpc.v1.EndPersist.trash_name:type_name -> objcache.rpc.v1.Name
+	73,  // 97: objcache.rpc.v1.EndPersist.trash_settled:type_name -> objcache.rpc.v1.Name
+	78,  // 98: objcache.rpc.v1.MergePage.entries:type_name -> objcache.rpc.v1.Listed
+	3,   // 99: objcache.rpc.v1.LockRequest.verb:type_name -> objcache.rpc.v1.LockRequest.Verb
+	83,  // 100: objcache.rpc.v1.LockRequest.lock:type_name -> objcache.rpc.v1.FileLock
+	10,  // 101: objcache.rpc.v1.LockReply.attr:type_name -> objcache.rpc.v1.Attr
+	83,  // 102: objcache.rpc.v1.LockReply.by:type_name -> objcache.rpc.v1.FileLock
+	4,   // 103: objcache.rpc.v1.SessionRequest.verb:type_name -> objcache.rpc.v1.SessionRequest.Verb
+	83,  // 104: objcache.rpc.v1.SetLock.lock:type_name -> objcache.rpc.v1.FileLock
+	91,  // 105: objcache.rpc.v1.RepairRows.rows:type_name -> objcache.rpc.v1.RepairRow
+	92,  // 106: objcache.rpc.v1.RepairRows.free:type_name -> objcache.rpc.v1.FreeExtent
+	94,  // 107: objcache.rpc.v1.ViewReply.members:type_name -> objcache.rpc.v1.Member
+	104, // 108: objcache.rpc.v1.StatusReply.buckets:type_name -> objcache.rpc.v1.BucketStatus
+	51,  // 109: objcache.rpc.v1.StatusReply.problems:type_name -> objcache.rpc.v1.Problem
+	121, // 110: objcache.rpc.v1.StatusReply.rebuilt:type_name -> objcache.rpc.v1.Rebuilt
+	91,  // 111: objcache.rpc.v1.RowsPage.rows:type_name -> objcache.rpc.v1.RepairRow
+	100, // 112: objcache.rpc.v1.RowsPage.rotten:type_name -> objcache.rpc.v1.RottenExtent
+	101, // 113: objcache.rpc.v1.RowsPage.staged:type_name -> objcache.rpc.v1.StagedBy
+	58,  // 114: objcache.rpc.v1.RepairRequest.steps:type_name -> objcache.rpc.v1.Step
+	54,  // 115: objcache.rpc.v1.RepairRequest.decide:type_name -> objcache.rpc.v1.DecideRequest
+	9,   // 116: objcache.rpc.v1.RepairReply.failure:type_name -> objcache.rpc.v1.Failure
+	106, // 117: objcache.rpc.v1.MirrorPut.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 118: objcache.rpc.v1.MirrorState.failure:type_name -> objcache.rpc.v1.Failure
+	106, // 119: objcache.rpc.v1.MirrorPage.rows:type_name -> objcache.rpc.v1.MirrorRow
+	9,   // 120: objcache.rpc.v1.MirrorPage.failure:type_name -> objcache.rpc.v1.Failure
+	115, // 121: objcache.rpc.v1.HaveRequest.items:type_name -> objcache.rpc.v1.Have
+	117, // 122: objcache.rpc.v1.HaveReply.items:type_name -> objcache.rpc.v1.Had
+	110, // 123: objcache.rpc.v1.RevertInode.losses:type_name -> objcache.rpc.v1.Loss
+	61,  // 124: objcache.rpc.v1.OweEntry.debt:type_name -> objcache.rpc.v1.Debt
+	6,   // 125: objcache.rpc.v1.Files.Call:input_type -> objcache.rpc.v1.Request
+	49,  // 126: objcache.rpc.v1.Files.Work:input_type -> objcache.rpc.v1.WorkRequest
+	52,  // 127: objcache.rpc.v1.Transactions.Prepare:input_type -> objcache.rpc.v1.PrepareRequest
+	54,  // 128: objcache.rpc.v1.Transactions.Decide:input_type -> objcache.rpc.v1.DecideRequest
+	56,  // 129: objcache.rpc.v1.Transactions.Query:input_type -> objcache.rpc.v1.QueryRequest
+	105, // 130: objcache.rpc.v1.Mirror.Put:input_type -> objcache.rpc.v1.MirrorPut
+	108, // 131: objcache.rpc.v1.Mirror.Fetch:input_type -> objcache.rpc.v1.MirrorFetch
+	96,  // 132: objcache.rpc.v1.Admin.Status:input_type -> objcache.rpc.v1.StatusRequest
+	93,  // 133: objcache.rpc.v1.Admin.View:input_type -> objcache.rpc.v1.ViewRequest
+	122, // 134: objcache.rpc.v1.Admin.Losses:input_type -> objcache.rpc.v1.LossesRequest
+	98,  // 135: objcache.rpc.v1.Admin.Rows:input_type -> objcache.rpc.v1.RowsRequest
+	102, // 136: objcache.rpc.v1.Admin.Repair:input_type -> objcache.rpc.v1.RepairRequest
+	7,   // 137: objcache.rpc.v1.Files.Call:output_type -> objcache.rpc.v1.Reply
+	50,  // 138: objcache.rpc.v1.Files.Work:output_type -> objcache.rpc.v1.Progress
+	53,  // 139: objcache.rpc.v1.Transactions.Prepare:output_type -> objcache.rpc.v1.PrepareReply
+	55,  // 140: objcache.rpc.v1.Transactions.Decide:output_type -> objcache.rpc.v1.DecideReply
+	57,  // 141: objcache.rpc.v1.Transactions.Query:output_type -> objcache.rpc.v1.QueryReply
+	107, // 142: objcache.rpc.v1.Mirror.Put:output_type -> objcache.rpc.v1.MirrorState
+	109, // 143: objcache.rpc.v1.Mirror.Fetch:output_type -> objcache.rpc.v1.MirrorPage
+	97,  // 144: objcache.rpc.v1.Admin.Status:output_type -> objcache.rpc.v1.StatusReply
+	95,  // 145: objcache.rpc.v1.Admin.View:output_type -> objcache.rpc.v1.ViewReply
+	110, // 146: objcache.rpc.v1.Admin.Losses:output_type -> objcache.rpc.v1.Loss
+	99,  // 147: objcache.rpc.v1.Admin.Rows:output_type -> objcache.rpc.v1.RowsPage
+	103, // 148: objcache.rpc.v1.Admin.Repair:output_type -> objcache.rpc.v1.RepairReply
+	137, // [137:149] is the sub-list for method output_type
+	125, // [125:137] is the sub-list for method input_type
+	125, // [125:125] is the sub-list for extension type_name
+	125, // [125:125] is the sub-list for extension extendee
+	0,   // [0:125] is the sub-list for field type_name
 }
 
 func init() { file_api_rpc_objcache_proto_init() }
@@ -10940,6 +11062,7 @@ func file_api_rpc_objcache_proto_init() {
 		(*Step_LoseInode)(nil),
 		(*Step_RevertInode)(nil),
 		(*Step_RevertEntry)(nil),
+		(*Step_OweEntry)(nil),
 		(*Step_RepairRows)(nil),
 	}
 	file_api_rpc_objcache_proto_msgTypes[86].OneofWrappers = []any{}
@@ -10950,7 +11073,7 @@ func file_api_rpc_objcache_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_rpc_objcache_proto_rawDesc), len(file_api_rpc_objcache_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   120,
+			NumMessages:   121,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -25,6 +25,8 @@ type losses struct {
 	Files   []loss    `json:"files"`
 	Rebuilt []rebuilt `json:"rebuilt"`
 	Losing  uint64    `json:"losing"` // files that are still to go back
+
+	complete bool // every server has answered
 }
 
 // loss is a file that went back to what external storage has of it.
@@ -111,15 +113,29 @@ func showLosses(cmd *cobra.Command, servers []string, creds credentials.Transpor
 	all := losses{Files: []loss{}, Rebuilt: []rebuilt{}}
 	var errs error
 	for _, addr := range servers {
-		if err := all.ask(ctx, addr, creds, forget); err != nil {
+		if err := all.ask(ctx, addr, creds, 0); err != nil {
 			errs = errors.Join(errs, objcache.Errorf(objcache.Unavailable, "server %s does not answer: %w", addr, err))
 		}
 	}
 	slices.SortFunc(all.Files, func(a, b loss) int { return strings.Compare(a.Path, b.Path) })
-	return errors.Join(out.write(cmd.OutOrStdout(), all, all.print), errs)
+	all.complete = errs == nil
+	if err := errors.Join(out.write(cmd.OutOrStdout(), all, all.print), errs); err != nil || !forget {
+		return err
+	}
+	latest := int64(1) // of what has been shown
+	for _, f := range all.Files {
+		latest = max(latest, f.At.UnixNano())
+	}
+	for _, addr := range servers {
+		if err := (&losses{}).ask(ctx, addr, creds, latest); err != nil {
+			return objcache.Errorf(objcache.Unavailable, "server %s does not answer: %w", addr, err)
+		}
+	}
+	return nil
 }
 
-func (l *losses) ask(ctx context.Context, addr string, creds credentials.TransportCredentials, forget bool) error {
+// ask adds what a server tells, which forgets what was lost up to a time (ns), unless that is 0.
+func (l *losses) ask(ctx context.Context, addr string, creds credentials.TransportCredentials, forget int64) error {
 	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(creds))
 	if err != nil {
 		return err
@@ -138,11 +154,7 @@ func (l *losses) ask(ctx context.Context, addr string, creds credentials.Transpo
 		l.Rebuilt = append(l.Rebuilt, x)
 	}
 	l.Losing += st.GetLosing()
-	q := &rpc.LossesRequest{}
-	if forget {
-		q.Forget = time.Now().UnixNano()
-	}
-	stream, err := c.Losses(ctx, q)
+	stream, err := c.Losses(ctx, &rpc.LossesRequest{Forget: forget})
 	for err == nil {
 		var f *rpc.Loss
 		if f, err = stream.Recv(); err == nil {
@@ -166,8 +178,8 @@ func (l *losses) print(w io.Writer) error {
 			return err
 		}
 	}
-	if len(l.Files) == 0 && l.Losing == 0 {
-		_, err := fmt.Fprintln(w, "No file has lost its latest content.")
+	if len(l.Files) == 0 && l.Losing == 0 && l.complete && !slices.ContainsFunc(l.Rebuilt, func(r rebuilt) bool { return !r.Compared }) {
+		_, err := fmt.Fprintln(w, "No file is known to have lost its latest content.")
 		return err
 	}
 	if len(l.Files) == 0 {

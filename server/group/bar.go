@@ -48,15 +48,18 @@ func (g *Group) raiseBar(b *pebble.Batch, en *record.Entry, index uint64) {
 
 // forgotten is the number below which nothing is remembered.
 func (g *Group) forgotten(bar txn.Bar) uint64 {
-	keep := uint64(max(g.cfg.KeepFinished, 0))
-	return max(uint64(bar), keep) - keep
+	keep, n := uint64(max(g.cfg.KeepFinished, 0)), uint64(bar)&(1<<txn.CounterBits-1)
+	if n >= keep {
+		return uint64(bar) - keep
+	}
+	return (max(uint64(bar)>>txn.CounterBits, 1) - 1) << txn.CounterBits // of the term before, all
 }
 
 // remember notes in the entry that decides a promise how it was decided here.
 func (g *Group) remember(b *pebble.Batch, p *record.Prepared, index uint64, committed bool) {
 	bar, err := barOf(g.db, p.GetIncarnation())
 	must(g, index, err)
-	if seq := p.GetTx().GetTxSeq(); bar.Remembers(seq) {
+	if seq := p.GetTx().GetTxSeq(); seq >= g.forgotten(bar) {
 		v, err := proto.Marshal(&record.Finished{Committed: committed})
 		must(g, index, err)
 		must(g, index, b.Set(meta.FinishedKey(p.GetIncarnation(), seq), v, nil))

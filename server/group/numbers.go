@@ -91,6 +91,9 @@ func (g *Group) AllocateIno(here bool) (objcache.Ino, error) {
 				return 0, err
 			}
 		}
+		if n.mu.ino >= 1<<counterBits {
+			return 0, objcache.Errorf(objcache.NoSpace, "group %d has given away all its inode numbers", g.id)
+		}
 		ino := objcache.Ino(v.Version.Epoch<<(counterBits+groupBits) | uint64(g.id)<<counterBits | n.mu.ino)
 		n.mu.ino++
 		if !here || v.Owner(ring.HashInode(ino)) == g.id {

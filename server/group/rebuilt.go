@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,7 +54,7 @@ func (r *Rebuilt) terms() uint64 {
 
 // tookOver reports whether this group speaks for an earlier life: what that has decided and did not tell its neighbour is undone.
 func (r *Rebuilt) tookOver(incarnation string) bool {
-	return r != nil && (r.row.GetTaken() == 0 || slices.Contains(r.row.GetFormer(), incarnation))
+	return r != nil && incarnation != ""
 }
 
 // Install begins a group's rows with those of a mirror. Bytes on the lost disk, and what rows say of them, are left out; numbers go on far behind all
@@ -94,7 +95,7 @@ func Install(db *pebble.DB, row *record.Rebuilt, rows func() (key, value []byte,
 	}
 	next.NextIno, next.NextExtent = leap(next.GetNextIno()), leap(next.GetNextExtent())
 	if row.GetTaken() == 0 { // nothing is known of the numbers of before, perhaps not for the first time
-		next.NextIno += row.GetTerm() << 14
+		next.NextIno += row.GetTerm() << 15
 	}
 	v, err := proto.Marshal(next)
 	if err != nil {
@@ -116,16 +117,27 @@ func leap(n uint64) uint64 { return (n>>leapBits + 2) << leapBits }
 // Comparing reports whether the group lost its disk and what it has now may still contradict other groups.
 func (g *Group) Comparing() bool { return g.comparing.Load() }
 
-// Doubts is how many promises here wait for the word of one of the coordinators; of all when none is named.
-func (g *Group) Doubts(coordinators ...objcache.GroupID) (n int) {
+// Doubts are the promises here that wait for a coordinator's word.
+func (g *Group) Doubts() map[objcache.TxID]bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, p := range g.mu.prepared {
-		if len(coordinators) == 0 || slices.Contains(coordinators, p.coordinator) {
-			n++
-		}
+	ids := map[objcache.TxID]bool{}
+	for id := range g.mu.prepared {
+		ids[id] = true
 	}
-	return n
+	return ids
+}
+
+// AppliedIn is the index of the last entry of the log that rows hold.
+func AppliedIn(r meta.Reader) (uint64, error) {
+	v, c, err := r.Get(appliedRow)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read applied index: %w", err)
+	}
+	return binary.BigEndian.Uint64(v), c.Close()
 }
 
 // Lost is a chunk of this group whose bytes are not on the disk any more.
@@ -202,7 +214,7 @@ func (g *Group) DropChunk(ctx context.Context, k objcache.ChunkKey, upTo uint64)
 	})
 }
 
-// rewriteChunk changes a chunk's row. Places that it names no more are found free at the next start.
+// rewriteChunk changes a chunk's row. What it names no more has no place on this disk.
 func (g *Group) rewriteChunk(ctx context.Context, k objcache.ChunkKey, change func(*record.Chunk) error) error {
 	held, err := g.locks.Acquire(ctx, []string{meta.LockChunks(uint64(k.Ino))}, txn.Age{Start: time.Now().UnixNano(), Client: g.PrivateClient()}, false)
 	if err != nil {

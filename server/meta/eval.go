@@ -140,6 +140,8 @@ func (e *Eval) Step(s *rpc.Step) ([]byte, error) {
 		return nil, e.revertInode(x.RevertInode)
 	case *rpc.Step_RevertEntry:
 		return nil, e.revertEntry(x.RevertEntry)
+	case *rpc.Step_OweEntry:
+		return nil, e.oweEntry(x.OweEntry)
 	case *rpc.Step_RepairRows:
 		return nil, e.repairRows(x.RepairRows)
 	}

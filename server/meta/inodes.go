@@ -257,7 +257,7 @@ func (e *Eval) flushInode(s *rpc.FlushInode) error {
 		return objcache.Errorf(objcache.StageLost, "inode %d was truncated: generation %d, not %d", s.GetIno(), in.GetGeneration(), s.GetGeneration())
 	}
 	in.Version++
-	commitsOf(in, s.GetGroups())
+	commitsOf(in, s)
 	if s.GetTruncate() {
 		truncate(in, s.GetSize())
 	} else {

@@ -76,6 +76,8 @@ func lock(s *rpc.Step) string {
 		return LockInode(x.RevertInode.GetIno())
 	case *rpc.Step_RevertEntry:
 		return LockInode(x.RevertEntry.GetDir())
+	case *rpc.Step_OweEntry:
+		return LockInode(x.OweEntry.GetDir())
 	case *rpc.Step_RepairRows:
 		return lockOfRepair(x.RepairRows)
 	}
@@ -137,6 +139,8 @@ func Owner(v *ring.View, s *rpc.Step) objcache.GroupID {
 		return inode(x.RevertInode.GetIno())
 	case *rpc.Step_RevertEntry:
 		return inode(x.RevertEntry.GetDir())
+	case *rpc.Step_OweEntry:
+		return inode(x.OweEntry.GetDir())
 	case *rpc.Step_RepairRows:
 		return objcache.GroupID(x.RepairRows.GetGroup())
 	}

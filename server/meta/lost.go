@@ -38,10 +38,10 @@ func (e *Eval) revertInode(s *rpc.RevertInode) error {
 	if err != nil {
 		return err
 	}
-	if in.GetLost() == "" || in.GetIntent() != nil || in.GetVersion() != s.GetVersion() {
+	if in.GetLost() == "" || in.GetIntent() != nil || in.GetVersion() != s.GetVersion() || len(in.GetLinks()) != int(s.GetLinks()) {
 		return objcache.Errorf(objcache.Conflict, "inode %d has changed", s.GetIno())
 	}
-	if l := s.GetLoss(); l != nil {
+	for _, l := range s.GetLosses() {
 		loss := &record.Loss{Path: l.GetPath(), Ino: l.GetIno(), At: l.GetAt(), Cause: l.GetCause(), Kept: l.GetKept()}
 		if err := e.Put(LossKey(l.GetAt(), objcache.Ino(s.GetIno())), loss); err != nil {
 			return err
@@ -94,25 +94,56 @@ func (e *Eval) revertEntry(s *rpc.RevertEntry) error {
 	if err := e.Delete(CookieKey(d, row.GetCookie())); err != nil {
 		return err
 	}
-	if err := e.Delete(EntryKey(d, s.GetName())); err != nil {
+	row.Debts = slices.DeleteFunc(row.Debts, func(o *record.Debt) bool {
+		return o.GetIno() == s.GetIno() || slices.Contains(s.GetSettled(), o.GetIno())
+	})
+	row.Ino, row.Mode, row.Cookie, row.Etag, row.Size, row.Modified, row.Unasked, row.Busy = 0, 0, 0, "", 0, 0, false, 0
+	row.Changed = e.applied + 1
+	return errors.Join(e.putTombstone(d, s.GetName(), row), e.putOwing(dir, e.facts.Now()))
+}
+
+// oweEntry gives a directory a debt back that it lost with a disk: until it is paid, nothing is listed under the name, and who has it waits.
+func (e *Eval) oweEntry(s *rpc.OweEntry) error {
+	if _, err := e.directory(s.GetDir()); err != nil {
 		return err
 	}
-	return e.putOwing(dir, e.facts.Now())
+	row, err := Entry(e.b, objcache.Ino(s.GetDir()), s.GetName())
+	if err != nil {
+		return err
+	}
+	if row == nil {
+		row = &record.DirEntry{}
+	}
+	if slices.ContainsFunc(row.GetDebts(), func(o *record.Debt) bool { return o.GetIno() == s.GetDebt().GetIno() }) {
+		return nil
+	}
+	row.Debts, row.Changed = append(row.Debts, debtOf(s.GetDebt())), e.applied+1
+	return e.Put(EntryKey(objcache.Ino(s.GetDir()), s.GetName()), row)
 }
 
-// commitsOf notes in an inode which other groups commit chunks of its present version.
-func commitsOf(in *record.Inode, groups []uint32) {
-	if len(groups) > 0 && in.ChunkVersions == nil {
-		in.ChunkVersions = map[uint32]uint64{}
+// commitsOf notes in an inode which other groups commit or cut chunks of its present version.
+func commitsOf(in *record.Inode, s *rpc.FlushInode) {
+	if s.GetTruncate() && s.GetSize() <= objcache.ChunkSize {
+		in.ChunkVersions, in.CutVersions = nil, nil // what is left is here
 	}
-	for _, g := range groups {
-		in.ChunkVersions[g] = in.GetVersion()
+	note := func(m *map[uint32]uint64, groups []uint32) {
+		for _, g := range groups {
+			if *m == nil {
+				*m = map[uint32]uint64{}
+			}
+			(*m)[g] = in.GetVersion()
+		}
 	}
+	note(&in.ChunkVersions, s.GetGroups())
+	note(&in.CutVersions, s.GetCutGroups())
 }
 
-// Missing reports whether a group that has bytes of a file up to a version lacks some that were committed and that external storage does not have.
+// Missing reports whether a group that has bytes of a file up to a version (0: none) lacks some that were committed and that external storage does not
+// have, or still has some that were cut off.
 func Missing(in *record.Inode, g objcache.GroupID, has uint64) bool {
-	return in.GetChunkVersions()[uint32(g)] > max(has, in.GetBase().GetVersion())
+	persisted := in.GetBase().GetVersion()
+	cut := in.GetCutVersions()[uint32(g)]
+	return in.GetChunkVersions()[uint32(g)] > max(has, persisted) || has > 0 && cut > max(has, persisted)
 }
 
 // Losses calls f with the rows of what was lost, the oldest first, until it returns false.

@@ -106,7 +106,7 @@ func (e *Eval) written(in *record.Inode, it *record.Intent, s *rpc.EndPersist) e
 		return nil
 	}
 	in.Dirty = slices.ContainsFunc(in.GetLinks(), func(l *record.Link) bool { return l.GetKey() == "" || l.GetVersion() != in.GetVersion() })
-	in.ChunkVersions = nil // external storage has them all
+	in.ChunkVersions, in.CutVersions = nil, nil // external storage has them all
 	if in.GetAttrDirty() && it.GetStarted() >= in.GetCtime() {
 		in.AttrDirty = false
 	}

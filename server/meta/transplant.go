@@ -29,7 +29,14 @@ func Transplant(key, value []byte) ([]byte, error) {
 			}
 		})
 	case key[0] == spaceGroup && kind == 'p':
-		return transplant(key, value, &record.Prepared{}, func(p *record.Prepared) { p.Placed, p.Cleaned = nil, nil })
+		return transplant(key, value, &record.Prepared{}, func(p *record.Prepared) {
+			p.Placed, p.Cleaned = nil, nil
+			for _, r := range p.GetRows() {
+				if v, err := Transplant(r.GetKey(), r.GetValue()); err == nil && r.Value != nil {
+					r.Value = v
+				}
+			}
+		})
 	}
 	return value, nil
 }

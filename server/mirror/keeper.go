@@ -75,6 +75,9 @@ func (k *Keeper) put(r *rpc.MirrorPut) (resync bool, err error) {
 	if old := h.GetIncarnation(); old != "" && old != r.GetIncarnation() && !slices.Contains(r.GetFormer(), old) {
 		return false, objcache.Errorf(objcache.Precondition, "the copy of group %d is of its life %s, which %s has not taken over", r.GetGroup(), old, r.GetIncarnation())
 	}
+	if r.GetPage() > 0 && (!h.GetPartial() || h.GetPage() != r.GetPage()-1 || h.GetIncarnation() != r.GetIncarnation()) {
+		return true, nil // the pages before went with a crash
+	}
 	if !r.GetWhole() && (h.GetIncarnation() != r.GetIncarnation() || !h.GetComplete() || h.GetIndex() != r.GetFrom()) {
 		return true, nil
 	}
@@ -108,7 +111,10 @@ func (k *Keeper) fill(b *pebble.Batch, h *record.MirrorHead, r *rpc.MirrorPut) e
 			return err
 		}
 	}
-	h.Incarnation, h.Reached = r.GetIncarnation(), max(r.GetReached(), r.GetTo())
+	if h.GetIncarnation() != r.GetIncarnation() {
+		h.Index, h.Taken, h.Complete = 0, 0, false
+	}
+	h.Incarnation, h.Reached, h.Page = r.GetIncarnation(), max(r.GetReached(), r.GetTo()), r.GetPage()
 	switch {
 	case r.GetTaken() == 0: // only news of the log
 	case r.GetMore():

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/meta"
 )
 
 // pair is a group's rows, their sender and their keeper.
@@ -50,7 +52,7 @@ func (quiet) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) 
 func inBubble(t *testing.T, f func(t *testing.T, p *pair)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &pair{t: t, db: openDB(t), keeper: NewKeeper(openDB(t))}
-		p.sender = &Sender{Group: 2, Incarnation: "first", DB: p.db, Logger: slog.New(slog.DiscardHandler), Put: p.put}
+		p.sender = &Sender{Group: 2, Incarnation: "first", DB: p.db, Logger: slog.New(slog.DiscardHandler), Put: p.put, Applied: p.applied}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- p.sender.Run(ctx) }()
@@ -63,6 +65,18 @@ func inBubble(t *testing.T, f func(t *testing.T, p *pair)) {
 			t.Error(err)
 		}
 	})
+}
+
+// applied is as the group's rows tell it, in the row that set writes.
+func (p *pair) applied(r meta.Reader) (uint64, error) {
+	v, c, err := r.Get([]byte("La"))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(v), c.Close()
 }
 
 func (p *pair) put(ctx context.Context, r *rpc.MirrorPut) (*rpc.MirrorState, error) {
@@ -108,10 +122,10 @@ func (p *pair) set(rows map[string]string) {
 		}
 		keys = append(keys, []byte(k))
 	}
-	if err := p.db.Apply(b, pebble.NoSync); err != nil {
+	p.index++
+	if err := errors.Join(b.Set([]byte("La"), binary.BigEndian.AppendUint64(nil, p.index), nil), p.db.Apply(b, pebble.NoSync)); err != nil {
 		p.t.Fatal(err)
 	}
-	p.index++
 	p.sender.Changed(p.index, keys)
 }
 

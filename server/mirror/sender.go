@@ -14,6 +14,7 @@ import (
 
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
+	"github.com/objcache/objcache/server/meta"
 )
 
 // How often a keeper hears: of changed rows, and of how far the log has come.
@@ -39,16 +40,21 @@ type Sender struct {
 	DB          *pebble.DB
 	Put         func(context.Context, *rpc.MirrorPut) (*rpc.MirrorState, error)
 	Logger      *slog.Logger
+	// Applied is the index of the last entry of the log that rows hold.
+	Applied func(meta.Reader) (uint64, error)
+	// Superseded hears that the keeper has a copy of another life of the group, which this one has not taken over.
+	Superseded func(error)
 
 	mu struct {
 		sync.Mutex
-		changed  map[string]struct{}
+		changed  map[string]uint64 // and the last entry that did
 		overflow bool
 		reached  uint64
 		taken    time.Time // of the copy
 		index    uint64    // as of which the copy is
 	}
-	index  uint64 // that the keeper has; of Run alone
+	begun  uint64 // entry that the rows held when Run began; of Run alone, like what follows
+	index  uint64 // that the keeper has
 	behind uint64 // index that the keeper was told of last
 	synced bool   // the keeper has a copy of this life
 }
@@ -59,7 +65,7 @@ func (s *Sender) Changed(index uint64, keys [][]byte) {
 	defer s.mu.Unlock()
 	s.mu.reached = max(s.mu.reached, index)
 	if s.mu.changed == nil {
-		s.mu.changed = map[string]struct{}{}
+		s.mu.changed = map[string]uint64{}
 	}
 	for _, k := range keys {
 		if len(s.mu.changed) >= maxChanged {
@@ -67,7 +73,7 @@ func (s *Sender) Changed(index uint64, keys [][]byte) {
 			return
 		}
 		if Replicated(k) {
-			s.mu.changed[string(k)] = struct{}{}
+			s.mu.changed[string(k)] = index
 		}
 	}
 }
@@ -88,16 +94,20 @@ func (s *Sender) Index() uint64 {
 
 // Run sends until ctx ends.
 func (s *Sender) Run(ctx context.Context) error {
+	var err error
+	if s.begun, err = s.Applied(s.DB); err != nil {
+		return err
+	}
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
-	pause, next, said := Interval, time.Now(), ""
+	pause, next := Interval, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
-		var err error
+		err = nil
 		switch now := time.Now(); {
 		case now.Before(next) && (!s.synced || pause > Interval):
 			continue
@@ -111,12 +121,12 @@ func (s *Sender) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err == nil {
-			pause, said = Interval, ""
+			pause = Interval
 			continue
 		}
-		if objcache.KindOf(err) == objcache.Precondition && said == "" {
-			s.Logger.Error("the neighbour keeps a copy of an earlier life of this group: it was started empty although it had been there before", "error", err)
-			said = err.Error()
+		if objcache.KindOf(err) == objcache.Precondition {
+			s.Superseded(err)
+			return err
 		}
 		pause = min(2*pause, maxPause)
 		next = time.Now().Add(pause)
@@ -138,16 +148,16 @@ func (s *Sender) tell(ctx context.Context) error {
 
 // send brings the keeper's copy up to now.
 func (s *Sender) send(ctx context.Context) error {
-	s.mu.Lock()
-	changed, whole, to := s.mu.changed, s.mu.overflow || !s.synced, s.mu.reached
-	s.mu.changed, s.mu.overflow = nil, false
-	s.mu.Unlock()
 	taken := time.Now()
 	now := s.DB.NewSnapshot()
+	to, err := s.heard(ctx, now)
+	if err != nil {
+		return errors.Join(err, now.Close())
+	}
+	changed, whole := s.take(to)
 	var resync bool
-	var err error
 	if whole {
-		err = s.sendAll(ctx, now, to, taken)
+		resync, err = s.sendAll(ctx, now, to, taken)
 	} else {
 		resync, err = s.sendChanged(ctx, now, changed, to, taken)
 	}
@@ -163,6 +173,46 @@ func (s *Sender) send(ctx context.Context) error {
 	return nil
 }
 
+// heard is the entry of the log as of which a snapshot is, once Changed has been told of it: rows are applied first.
+func (s *Sender) heard(ctx context.Context, now *pebble.Snapshot) (uint64, error) {
+	to, err := s.Applied(now)
+	if err != nil {
+		return 0, err
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		s.mu.Lock()
+		reached := max(s.mu.reached, s.begun)
+		s.mu.Unlock()
+		if reached >= to {
+			return to, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0, objcache.Errorf(objcache.Interrupted, "mirror: %w", ctx.Err())
+		}
+	}
+}
+
+// take returns the rows that changed up to an entry of the log; later changes stay for the next time. whole: all rows must be sent.
+func (s *Sender) take(to uint64) (changed map[string]uint64, whole bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed, whole = s.mu.changed, s.mu.overflow || !s.synced
+	s.mu.changed, s.mu.overflow = nil, false
+	for k, index := range changed {
+		if index > to {
+			if s.mu.changed == nil {
+				s.mu.changed = map[string]uint64{}
+			}
+			s.mu.changed[k] = index
+		}
+	}
+	return changed, whole
+}
+
 func (s *Sender) put(ctx context.Context, r *rpc.MirrorPut) (resync bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -174,7 +224,7 @@ func (s *Sender) put(ctx context.Context, r *rpc.MirrorPut) (resync bool, err er
 	return st.GetResync(), err
 }
 
-func (s *Sender) sendChanged(ctx context.Context, now *pebble.Snapshot, changed map[string]struct{}, to uint64, taken time.Time) (resync bool, err error) {
+func (s *Sender) sendChanged(ctx context.Context, now *pebble.Snapshot, changed map[string]uint64, to uint64, taken time.Time) (resync bool, err error) {
 	keys := make([]string, 0, len(changed))
 	for k := range changed {
 		keys = append(keys, k)
@@ -202,16 +252,16 @@ func (s *Sender) sendChanged(ctx context.Context, now *pebble.Snapshot, changed 
 		if resync, err := s.put(ctx, m); err != nil || resync {
 			return resync, err
 		}
-		m, size = &rpc.MirrorPut{From: s.index, To: to, Taken: taken.UnixNano()}, 0
+		m, size = &rpc.MirrorPut{From: s.index, To: to, Taken: taken.UnixNano(), Page: m.GetPage() + 1}, 0
 	}
 	return s.put(ctx, m)
 }
 
 // sendAll copies everything, range by range.
-func (s *Sender) sendAll(ctx context.Context, now *pebble.Snapshot, to uint64, taken time.Time) error {
+func (s *Sender) sendAll(ctx context.Context, now *pebble.Snapshot, to uint64, taken time.Time) (resync bool, err error) {
 	it, err := now.NewIter(nil)
 	if err != nil {
-		return fmt.Errorf("read rows: %w", err)
+		return false, fmt.Errorf("read rows: %w", err)
 	}
 	m := &rpc.MirrorPut{Whole: true, To: to, Taken: taken.UnixNano()}
 	size := 0
@@ -221,17 +271,16 @@ func (s *Sender) sendAll(ctx context.Context, now *pebble.Snapshot, to uint64, t
 		}
 		if size >= pageBytes {
 			m.Upper, m.More = bytes.Clone(it.Key()), true
-			if _, err := s.put(ctx, m); err != nil {
-				return errors.Join(err, it.Close())
+			if resync, err := s.put(ctx, m); err != nil || resync {
+				return resync, errors.Join(err, it.Close())
 			}
-			m, size = &rpc.MirrorPut{Whole: true, To: to, Taken: taken.UnixNano(), Lower: m.GetUpper()}, 0
+			m, size = &rpc.MirrorPut{Whole: true, To: to, Taken: taken.UnixNano(), Lower: m.GetUpper(), Page: m.GetPage() + 1}, 0
 		}
 		m.Rows = append(m.Rows, &rpc.MirrorRow{Key: bytes.Clone(it.Key()), Value: append([]byte{}, it.Value()...)})
 		size += len(it.Key()) + len(it.Value())
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
-		return fmt.Errorf("read rows: %w", err)
+		return false, fmt.Errorf("read rows: %w", err)
 	}
-	_, err = s.put(ctx, m)
-	return err
+	return s.put(ctx, m)
 }

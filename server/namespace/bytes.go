@@ -197,8 +197,12 @@ func (f *FS) nameGroups(steps []*rpc.Step) {
 	v := f.View()
 	fl := steps[0].GetFlushInode()
 	for _, s := range steps[1:] {
-		if g := uint32(meta.Owner(v, s)); g != uint32(f.Group.ID()) && !slices.Contains(fl.Groups, g) {
-			fl.Groups = append(fl.Groups, g)
+		to := &fl.Groups
+		if s.GetCutChunks() != nil {
+			to = &fl.CutGroups
+		}
+		if g := uint32(meta.Owner(v, s)); g != uint32(f.Group.ID()) && !slices.Contains(*to, g) {
+			*to = append(*to, g)
 		}
 	}
 }

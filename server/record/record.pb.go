@@ -578,6 +578,7 @@ type Inode struct {
 	Dir           *DirState              `protobuf:"bytes,25,opt,name=dir,proto3" json:"dir,omitempty"`                                                                                                                      // directories only
 	Lost          string                 `protobuf:"bytes,80,opt,name=lost,proto3" json:"lost,omitempty"`                                                                                                                    // why its latest content is gone; empty: it is not
 	ChunkVersions map[uint32]uint64      `protobuf:"bytes,81,rep,name=chunk_versions,json=chunkVersions,proto3" json:"chunk_versions,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by other group: the latest version for which it committed chunks
+	CutVersions   map[uint32]uint64      `protobuf:"bytes,82,rep,name=cut_versions,json=cutVersions,proto3" json:"cut_versions,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`       // by other group: the latest version for which it cut chunks
 	DefaultAttrs  bool                   `protobuf:"varint,26,opt,name=default_attrs,json=defaultAttrs,proto3" json:"default_attrs,omitempty"`                                                                               // mode, owner and times are those of a listing, nobody set them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -798,6 +799,13 @@ func (x *Inode) GetLost() string {
 func (x *Inode) GetChunkVersions() map[uint32]uint64 {
 	if x != nil {
 		return x.ChunkVersions
+	}
+	return nil
+}
+
+func (x *Inode) GetCutVersions() map[uint32]uint64 {
+	if x != nil {
+		return x.CutVersions
 	}
 	return nil
 }
@@ -2707,6 +2715,7 @@ type MirrorHead struct {
 	Taken         int64                  `protobuf:"varint,4,opt,name=taken,proto3" json:"taken,omitempty"`
 	Complete      bool                   `protobuf:"varint,5,opt,name=complete,proto3" json:"complete,omitempty"` // a whole copy has come
 	Partial       bool                   `protobuf:"varint,6,opt,name=partial,proto3" json:"partial,omitempty"`   // a change has come in part
+	Page          uint32                 `protobuf:"varint,7,opt,name=page,proto3" json:"page,omitempty"`         // the last of it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2781,6 +2790,13 @@ func (x *MirrorHead) GetPartial() bool {
 		return x.Partial
 	}
 	return false
+}
+
+func (x *MirrorHead) GetPage() uint32 {
+	if x != nil {
+		return x.Page
+	}
+	return 0
 }
 
 // Loss is a file whose latest content was lost.
@@ -3011,7 +3027,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x03Row\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x19\n" +
 	"\x05value\x18\x02 \x01(\fH\x00R\x05value\x88\x01\x01B\b\n" +
-	"\x06_value\"\xf9\a\n" +
+	"\x06_value\"\x88\t\n" +
 	"\x05Inode\x12\x10\n" +
 	"\x03ino\x18\x01 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x14\n" +
@@ -3044,12 +3060,16 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x04dead\x18\x18 \x01(\bR\x04dead\x12.\n" +
 	"\x03dir\x18\x19 \x01(\v2\x1c.objcache.record.v1.DirStateR\x03dir\x12\x12\n" +
 	"\x04lost\x18P \x01(\tR\x04lost\x12S\n" +
-	"\x0echunk_versions\x18Q \x03(\v2,.objcache.record.v1.Inode.ChunkVersionsEntryR\rchunkVersions\x12#\n" +
+	"\x0echunk_versions\x18Q \x03(\v2,.objcache.record.v1.Inode.ChunkVersionsEntryR\rchunkVersions\x12M\n" +
+	"\fcut_versions\x18R \x03(\v2*.objcache.record.v1.Inode.CutVersionsEntryR\vcutVersions\x12#\n" +
 	"\rdefault_attrs\x18\x1a \x01(\bR\fdefaultAttrs\x1a9\n" +
 	"\vXattrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\x1a@\n" +
 	"\x12ChunkVersionsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\x1a>\n" +
+	"\x10CutVersionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa8\x01\n" +
 	"\x04Base\x12\x10\n" +
@@ -3217,7 +3237,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x05Ended\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\"$\n" +
 	"\fAcknowledged\x12\x14\n" +
-	"\x05below\x18\x01 \x01(\x04R\x05below\"\xaa\x01\n" +
+	"\x05below\x18\x01 \x01(\x04R\x05below\"\xbe\x01\n" +
 	"\n" +
 	"MirrorHead\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12\x14\n" +
@@ -3225,7 +3245,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\areached\x18\x03 \x01(\x04R\areached\x12\x14\n" +
 	"\x05taken\x18\x04 \x01(\x03R\x05taken\x12\x1a\n" +
 	"\bcomplete\x18\x05 \x01(\bR\bcomplete\x12\x18\n" +
-	"\apartial\x18\x06 \x01(\bR\apartial\"f\n" +
+	"\apartial\x18\x06 \x01(\bR\apartial\x12\x12\n" +
+	"\x04page\x18\a \x01(\rR\x04page\"f\n" +
 	"\x04Loss\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x10\n" +
 	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x0e\n" +
@@ -3255,7 +3276,7 @@ func file_server_record_record_proto_rawDescGZIP() []byte {
 }
 
 var file_server_record_record_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_server_record_record_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_server_record_record_proto_goTypes = []any{
 	(Entry_Kind)(0),      // 0: objcache.record.v1.Entry.Kind
 	(*Entry)(nil),        // 1: objcache.record.v1.Entry
@@ -3295,7 +3316,8 @@ var file_server_record_record_proto_goTypes = []any{
 	(*Rebuilt)(nil),      // 35: objcache.record.v1.Rebuilt
 	nil,                  // 36: objcache.record.v1.Inode.XattrsEntry
 	nil,                  // 37: objcache.record.v1.Inode.ChunkVersionsEntry
-	nil,                  // 38: objcache.record.v1.TableRow.XattrsEntry
+	nil,                  // 38: objcache.record.v1.Inode.CutVersionsEntry
+	nil,                  // 39: objcache.record.v1.TableRow.XattrsEntry
 }
 var file_server_record_record_proto_depIdxs = []int32{
 	0,  // 0: objcache.record.v1.Entry.kind:type_name -> objcache.record.v1.Entry.Kind
@@ -3313,29 +3335,30 @@ var file_server_record_record_proto_depIdxs = []int32{
 	9,  // 12: objcache.record.v1.Inode.trash:type_name -> objcache.record.v1.Base
 	12, // 13: objcache.record.v1.Inode.dir:type_name -> objcache.record.v1.DirState
 	37, // 14: objcache.record.v1.Inode.chunk_versions:type_name -> objcache.record.v1.Inode.ChunkVersionsEntry
-	6,  // 15: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
-	14, // 16: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
-	15, // 17: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
-	17, // 18: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
-	6,  // 19: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
-	15, // 20: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
-	15, // 21: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
-	20, // 22: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
-	6,  // 23: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
-	7,  // 24: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
-	21, // 25: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
-	19, // 26: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
-	5,  // 27: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
-	6,  // 28: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
-	27, // 29: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
-	38, // 30: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
-	29, // 31: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
-	29, // 32: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	38, // 15: objcache.record.v1.Inode.cut_versions:type_name -> objcache.record.v1.Inode.CutVersionsEntry
+	6,  // 16: objcache.record.v1.Intent.tx:type_name -> objcache.record.v1.TxID
+	14, // 17: objcache.record.v1.DirEntry.debts:type_name -> objcache.record.v1.Debt
+	15, // 18: objcache.record.v1.Chunk.extents:type_name -> objcache.record.v1.Extent
+	17, // 19: objcache.record.v1.Chunk.pins:type_name -> objcache.record.v1.Pin
+	6,  // 20: objcache.record.v1.Pin.tx:type_name -> objcache.record.v1.TxID
+	15, // 21: objcache.record.v1.Pin.extents:type_name -> objcache.record.v1.Extent
+	15, // 22: objcache.record.v1.Staged.extent:type_name -> objcache.record.v1.Extent
+	20, // 23: objcache.record.v1.Placed.place:type_name -> objcache.record.v1.Place
+	6,  // 24: objcache.record.v1.Prepared.tx:type_name -> objcache.record.v1.TxID
+	7,  // 25: objcache.record.v1.Prepared.rows:type_name -> objcache.record.v1.Row
+	21, // 26: objcache.record.v1.Prepared.dropped:type_name -> objcache.record.v1.Dropped
+	19, // 27: objcache.record.v1.Prepared.placed:type_name -> objcache.record.v1.Placed
+	5,  // 28: objcache.record.v1.Prepared.cleaned:type_name -> objcache.record.v1.Cleaned
+	6,  // 29: objcache.record.v1.Decision.tx:type_name -> objcache.record.v1.TxID
+	27, // 30: objcache.record.v1.DirTable.rows:type_name -> objcache.record.v1.TableRow
+	39, // 31: objcache.record.v1.TableRow.xattrs:type_name -> objcache.record.v1.TableRow.XattrsEntry
+	29, // 32: objcache.record.v1.FileLocks.posix:type_name -> objcache.record.v1.FileLock
+	29, // 33: objcache.record.v1.FileLocks.flock:type_name -> objcache.record.v1.FileLock
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_server_record_record_proto_init() }
@@ -3350,7 +3373,7 @@ func file_server_record_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_server_record_record_proto_rawDesc), len(file_server_record_record_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -143,10 +143,8 @@ func (c *comparison) inode(in *record.Inode) {
 				if had.GetOwes() || had.GetEntryIno() == ino || !had.GetExists() {
 					return nil
 				}
-				// The directory does not know any more that this object is to be deleted. It stays.
-				return gone(c.transact(ctx, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{
-					Ino: ino, TrashGone: []string{b.GetKey()}, TrashName: &rpc.Name{Dir: b.GetDir(), Name: b.GetName()},
-				}}}))
+				// The directory does not know any more that this object is to be deleted, and may be the only copy until then.
+				return gone(c.transact(ctx, owe(b.GetDir(), b.GetName(), &rpc.Debt{Ino: ino, Key: b.GetKey(), Etag: b.GetEtag(), Dir: in.GetDir() != nil})))
 			})
 		}
 	}
@@ -220,11 +218,11 @@ func (c *comparison) attach(ctx context.Context, in *record.Inode, l *record.Lin
 	if slices.ContainsFunc(in.GetLinks(), func(o *record.Link) bool { return o.GetDir() == dir && o.GetName() == name }) {
 		return nil // done before
 	}
-	if in.GetDir() == nil && !meta.Owes(in) {
+	if in.GetDir() == nil && !meta.Owes(in) && len(in.GetLinks()) == 1 {
 		// External storage has it, and what somebody else has under its name came before or after: which of the two is not known any more.
 		return gone(c.transact(ctx,
 			&rpc.Step{Step: &rpc.Step_LoseInode{LoseInode: &rpc.LoseInode{Ino: in.GetIno(), Cause: c.cause}}},
-			&rpc.Step{Step: &rpc.Step_RevertInode{RevertInode: &rpc.RevertInode{Ino: in.GetIno(), Version: in.GetVersion()}}}))
+			&rpc.Step{Step: &rpc.Step_RevertInode{RevertInode: &rpc.RevertInode{Ino: in.GetIno(), Version: in.GetVersion(), Links: 1}}}))
 	}
 	c.Logger.Warn("a name was lost with a disk: its file has another now", "dir", dir, "name", name, "ino", in.GetIno())
 	move := &rpc.Relink{Ino: in.GetIno(), DelDir: l.GetDir(), DelName: l.GetName(), AddDir: dir, AddName: name, Now: now}
@@ -233,13 +231,15 @@ func (c *comparison) attach(ctx context.Context, in *record.Inode, l *record.Lin
 		{Step: &rpc.Step_Relink{Relink: move}},
 	}
 	if in.GetDir() == nil {
-		if move.Owed = meta.DebtOf(in, l); move.GetOwed() != nil { // the directory does not know of it: the object stays
-			steps = append(steps, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{
-				Ino: in.GetIno(), TrashGone: []string{move.GetOwed().GetKey()}, TrashName: &rpc.Name{Dir: l.GetDir(), Name: l.GetName()},
-			}}})
+		if move.Owed = meta.DebtOf(in, l); move.GetOwed() != nil && had.GetExists() {
+			steps = append(steps, owe(l.GetDir(), l.GetName(), move.GetOwed()))
 		}
 	}
 	return taken(c.transact(ctx, steps...))
+}
+
+func owe(dir uint64, name string, d *rpc.Debt) *rpc.Step {
+	return &rpc.Step{Step: &rpc.Step_OweEntry{OweEntry: &rpc.OweEntry{Dir: dir, Name: name, Debt: d}}}
 }
 
 // taken begins the comparison again when the name has gone to somebody meanwhile.

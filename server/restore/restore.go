@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -38,8 +39,16 @@ func (r *Restore) Run(ctx context.Context, cause string) error {
 	if err := r.settled(ctx); err != nil {
 		return err
 	}
-	lost, err := r.Group.LostChunks(ctx)
+	var lost []group.Lost
+	err := r.insist(ctx, func() (err error) {
+		lost, err = r.Group.LostChunks(ctx)
+		return err
+	})
 	if err != nil {
+		return err
+	}
+	// A copy that had come in part contradicts itself.
+	if err := r.insist(ctx, func() error { return r.compare(ctx, r.Group.ID(), cause) }); err != nil {
 		return err
 	}
 	for _, l := range lost {
@@ -71,37 +80,41 @@ func (r *Restore) Run(ctx context.Context, cause string) error {
 
 // Compare compares what this group has with a group that lost its disk.
 func (r *Restore) Compare(ctx context.Context, with objcache.GroupID, cause string) error {
-	if err := r.settled(ctx, with); err != nil {
+	if err := r.settled(ctx); err != nil {
 		return err
 	}
 	return r.compare(ctx, with, cause)
 }
 
-// settled waits until no promise of this group waits for a coordinator's word.
-func (r *Restore) settled(ctx context.Context, coordinators ...objcache.GroupID) error {
+// settled waits until every promise of this group has its coordinator's word.
+func (r *Restore) settled(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for r.Group.Doubts(coordinators...) > 0 {
+	doubts := r.Group.Doubts()
+	for {
+		now := r.Group.Doubts()
+		maps.DeleteFunc(doubts, func(id objcache.TxID, _ bool) bool { return !now[id] })
+		if len(doubts) == 0 {
+			return nil
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return ended(ctx)
 		}
 	}
-	return nil
 }
 
 func ended(ctx context.Context) error {
 	return objcache.Errorf(objcache.KindOf(ctx.Err()), "restore: %w", ctx.Err())
 }
 
-// insist tries until it is done: other servers may be down, and transactions in the way.
+// insist tries until it is done: other servers may be down, and transactions in the way. Only damaged rows end it.
 func (r *Restore) insist(ctx context.Context, f func() error) error {
 	pause, said := 10*time.Millisecond, time.Now()
 	for {
 		err := f()
-		k := objcache.KindOf(err)
-		if err == nil || k != objcache.Conflict && k != objcache.Unavailable && k != objcache.NotOwner && k != objcache.IO {
+		if err == nil || ctx.Err() != nil || objcache.KindOf(err) == objcache.Corrupt {
 			return err
 		}
 		if time.Since(said) > 10*time.Second {
@@ -143,9 +156,16 @@ func (r *Restore) drop(ctx context.Context, k objcache.ChunkKey) error {
 }
 
 // Have answers what this group has.
-func (r *Restore) Have(_ context.Context, q *rpc.HaveRequest) (*rpc.HaveReply, error) {
+func (r *Restore) Have(ctx context.Context, q *rpc.HaveRequest) (*rpc.HaveReply, error) {
 	out := &rpc.HaveReply{}
 	for _, h := range q.GetItems() {
+		ino := h.GetIno()
+		if h.GetEntry() {
+			ino = h.GetDir()
+		}
+		if err := r.Group.WaitDecided(ctx, meta.LockInode(ino)); err != nil {
+			return nil, err
+		}
 		had, err := r.had(h)
 		if err != nil {
 			return nil, err
@@ -214,12 +234,18 @@ func (r *Restore) chunksHad(h *rpc.Have, out *rpc.Had) error {
 // transact runs one transaction in which the rebuilt group may take part. A Conflict that stays is returned: rows have changed since they were read, and
 // the comparison begins anew.
 func (r *Restore) transact(ctx context.Context, steps ...*rpc.Step) error {
-	tries := 0
+	tries, start := 0, time.Now().UnixNano() // the oldest goes first
 	var last error
 	err := r.insist(ctx, func() error {
-		_, last = r.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: time.Now().UnixNano()}, Steps: steps, Restoring: true})
-		if tries++; tries >= conflictsAtMost && objcache.KindOf(last) == objcache.Conflict {
-			return nil
+		_, last = r.Group.Transact(ctx, group.Tx{Header: &rpc.Header{Start: start}, Steps: steps, Restoring: true})
+		switch tries++; objcache.KindOf(last) {
+		case objcache.Conflict:
+			if tries >= conflictsAtMost {
+				return nil
+			}
+		case objcache.Unavailable, objcache.NotOwner:
+		default:
+			return nil // for the caller
 		}
 		return last
 	})

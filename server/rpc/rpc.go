@@ -218,6 +218,9 @@ func (f *Files) Work(r *rpc.WorkRequest, s rpc.Files_WorkServer) error {
 	if r.GetVerb() != rpc.WorkRequest_FLUSH {
 		return status.Error(codes.Unimplemented, "only a flush of the whole share")
 	}
+	if f.Group.Comparing() {
+		return status.Error(codes.Unavailable, comparing(f.Group.ID()).Error())
+	}
 	total, last := 0, time.Time{}
 	err := f.Transfer.PersistShare(s.Context(), func(left int) {
 		if total < left {

@@ -11,11 +11,17 @@ import (
 // admit lets requests of living sessions in. Of a client that this group has not met, since it started, the owner of its session is asked, once.
 func (f *Files) admit(ctx context.Context, r *rpc.Request) error {
 	h := r.GetHeader()
+	if f.Group.Comparing() {
+		switch r.GetOp().(type) {
+		case *rpc.Request_Persist, *rpc.Request_Refresh, *rpc.Request_Read, *rpc.Request_Warm, *rpc.Request_Lookup, *rpc.Request_Readdir:
+			return comparing(f.Group.ID())
+		}
+	}
 	if h.GetClient() == 0 || h.GetInternal() || r.GetSession() != nil {
 		return nil
 	}
 	if f.Group.Comparing() {
-		return objcache.Errorf(objcache.Unavailable, "group %d has lost its disk and is being compared with the others", f.Group.ID())
+		return comparing(f.Group.ID())
 	}
 	c := objcache.ClientID(h.GetClient())
 	if ok, err := f.Group.Admitted(c); ok || err != nil {
@@ -45,4 +51,8 @@ func (f *Files) session(ctx context.Context, r *rpc.SessionRequest) (*rpc.Reply,
 		err = f.Group.EndSession(ctx, c)
 	}
 	return &rpc.Reply{Result: &rpc.Reply_Session{Session: &rpc.SessionReply{Lease: int64(f.Group.Lease())}}}, err
+}
+
+func comparing(g objcache.GroupID) error {
+	return objcache.Errorf(objcache.Unavailable, "group %d has lost its disk and is being compared with the others", g)
 }

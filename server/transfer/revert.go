@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/objcache/objcache"
 	"github.com/objcache/objcache/api/rpc"
 	"github.com/objcache/objcache/server/external"
@@ -42,6 +44,7 @@ func (t *Transfer) revert(ctx context.Context, in *record.Inode) error {
 		return t.insist(ctx, lose(in.GetIno(), "")) // an upload had been faster
 	}
 	loss := &rpc.Loss{Ino: in.GetIno(), At: t.now().UnixNano(), Cause: in.GetLost(), Path: "(removed, and still open) inode " + objcache.Ino(in.GetIno()).String()}
+	end := &rpc.RevertInode{Ino: in.GetIno(), Version: in.GetVersion(), Links: uint32(len(in.GetLinks())), Losses: []*rpc.Loss{loss}}
 	var steps []*rpc.Step
 	for i, l := range in.GetLinks() {
 		name, more, err := t.revertLink(ctx, in, l)
@@ -49,15 +52,20 @@ func (t *Transfer) revert(ctx context.Context, in *record.Inode) error {
 			return err
 		}
 		steps = append(steps, more...)
-		if i == 0 {
-			loss.Path, loss.Kept = name.path, name.kept
+		if i > 0 {
+			loss = proto.CloneOf(loss)
+			loss.At++ // the key of its row
+			end.Losses = append(end.Losses, loss)
 		}
+		loss.Path, loss.Kept = name.path, name.kept
 	}
-	steps = append(steps, &rpc.Step{Step: &rpc.Step_RevertInode{RevertInode: &rpc.RevertInode{Ino: in.GetIno(), Version: in.GetVersion(), Loss: loss}}})
+	steps = append(steps, &rpc.Step{Step: &rpc.Step_RevertInode{RevertInode: end}})
 	if err := t.insist(ctx, steps...); err != nil {
 		return err
 	}
-	t.cfg.Logger.Error("the latest content of a file is lost", "path", loss.GetPath(), "ino", in.GetIno(), "cause", loss.GetCause(), "kept", loss.GetKept())
+	for _, l := range end.GetLosses() {
+		t.cfg.Logger.Error("the latest content of a file is lost", "path", l.GetPath(), "ino", in.GetIno(), "cause", l.GetCause(), "kept", l.GetKept())
+	}
 	return nil
 }
 
@@ -76,6 +84,9 @@ func (t *Transfer) revertLink(ctx context.Context, in *record.Inode, l *record.L
 	if err != nil {
 		return reverted{}, nil, err
 	}
+	if len(p.GetBlockedBy()) > 0 {
+		return reverted{}, nil, t.unblock(ctx, p.GetBlockedBy())
+	}
 	key := dir.GetDir().GetPrefix() + l.GetName()
 	r := reverted{path: p.GetBucket() + "/" + p.GetPath()}
 	claim := &rpc.Step{Step: &rpc.Step_ClaimEntry{ClaimEntry: &rpc.ClaimEntry{Dir: l.GetDir(), Name: l.GetName(), Ino: in.GetIno()}}}
@@ -83,6 +94,7 @@ func (t *Transfer) revertLink(ctx context.Context, in *record.Inode, l *record.L
 		return r, nil, err
 	}
 	var steps []*rpc.Step
+	forget := &rpc.RevertEntry{Dir: l.GetDir(), Name: l.GetName(), Ino: in.GetIno()}
 	for i, d := range p.GetDebtors() {
 		if k := p.GetDebtKeys()[i]; d == in.GetIno() || k != "" && k != key {
 			continue
@@ -91,10 +103,18 @@ func (t *Transfer) revertLink(ctx context.Context, in *record.Inode, l *record.L
 		if err != nil {
 			return r, nil, err
 		}
-		if owing.GetIntent() != nil {
-			return r, nil, waitFor(d) // what it is writing is not known to stand there, or not to
+		switch {
+		case owing.GetIntent() != nil || owing != nil && onlyCopy(owing, key):
+			// What it is writing is not known to stand there, or not to. Or the object there is all that a file has that went elsewhere.
+			if err := t.persistElsewhere(ctx, d); err != nil && !errors.Is(err, objcache.Conflict) {
+				return r, nil, err
+			}
+			return r, nil, waitFor(d)
+		case owing != nil && !owing.GetDead():
+			continue // it has another name and what it needs there; what stands here still has to go
 		}
 		r.kept = key
+		forget.Settled = append(forget.Settled, d)
 		if owing != nil {
 			steps = append(steps, &rpc.Step{Step: &rpc.Step_EndPersist{EndPersist: &rpc.EndPersist{
 				Ino: d, TrashGone: []string{key}, TrashName: &rpc.Name{Dir: l.GetDir(), Name: l.GetName()},
@@ -108,7 +128,7 @@ func (t *Transfer) revertLink(ctx context.Context, in *record.Inode, l *record.L
 	if kept {
 		r.kept = key
 	}
-	return r, append(steps, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: &rpc.RevertEntry{Dir: l.GetDir(), Name: l.GetName(), Ino: in.GetIno()}}}), nil
+	return r, append(steps, &rpc.Step{Step: &rpc.Step_RevertEntry{RevertEntry: forget}}), nil
 }
 
 // restore makes sure that the last persisted version of a file stands under a key; false when there is none.

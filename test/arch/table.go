@@ -44,7 +44,7 @@ var Table = []Room{
 	{Path: "server/chunk", Floor: 3},
 	{Path: "server/txn", Floor: 3},
 	{Path: "server/client", Floor: 3},
-	{Path: "server/mirror", Floor: 3},
+	{Path: "server/mirror", Floor: 3, May: []string{"server/meta"}},
 
 	{Path: "server/group", Floor: 4},
 
