@@ -94,10 +94,11 @@ func (s *Sender) Index() uint64 {
 
 // Run sends until ctx ends.
 func (s *Sender) Run(ctx context.Context) error {
-	var err error
-	if s.begun, err = s.Applied(s.DB); err != nil {
+	begun, err := s.Applied(s.DB)
+	if err != nil {
 		return err
 	}
+	s.begun = begun
 	tick := time.NewTicker(beat)
 	defer tick.Stop()
 	pause, next := Interval, time.Now()
@@ -107,7 +108,6 @@ func (s *Sender) Run(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		err = nil
 		switch now := time.Now(); {
 		case now.Before(next) && (!s.synced || pause > Interval):
 			continue
