@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -217,7 +218,8 @@ func TestLoss_OfADiskUnderLoadLeavesNoMixAndNoNameThatLeadsNowhere(t *testing.T)
 		}
 	}
 	for p, c := range after {
-		if before[p] == "" {
+		// An upload that the lost disk alone knew to be ours is kept beside its successor, as somebody else's would be.
+		if before[p] == "" && !strings.Contains(p, ".objcache-conflict-") {
 			t.Errorf("%s is %q only after a reload", p, c)
 		}
 	}
