@@ -54,6 +54,40 @@ func TestRun_TellsCaughtFromEverythingElse(t *testing.T) {
 	}
 }
 
+// TestTable_EveryMutationStillChangesItsFile finds entries that the code has left behind, without the time that running them takes.
+func TestTable_EveryMutationStillChangesItsFile(t *testing.T) {
+	b, err := os.ReadFile("table.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for block := range strings.SplitSeq(string(b), "\n\n") {
+		entry := map[string]string{}
+		for line := range strings.Lines(block) {
+			if k, v, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); ok && !strings.HasPrefix(line, "#") {
+				entry[k] = v
+			}
+		}
+		if entry["mutant"] == "" {
+			continue
+		}
+		n++
+		path := filepath.Join("../..", entry["file"])
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Errorf("%s: %v", entry["mutant"], err)
+			continue
+		}
+		after, err := exec.CommandContext(t.Context(), "sed", "-E", entry["sed"], path).Output()
+		if err != nil || string(after) == string(before) {
+			t.Errorf("%s changes nothing in %s: %v", entry["mutant"], entry["file"], err)
+		}
+	}
+	if n < 40 {
+		t.Errorf("%d mutations", n)
+	}
+}
+
 func TestRun_FailsOnALineItDoesNotUnderstand(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "table.txt")
 	if err := os.WriteFile(table, []byte("mutation: typo\n"), 0o600); err != nil {
