@@ -62,7 +62,7 @@ func Start(t testing.TB, c Config) *Cluster {
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
-	as, err := dev.FreeAddresses(1)
+	as, err := dev.FreeTestAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func start(ctx context.Context, c Config, health string, command func(addr strin
 }
 
 func startOnce(ctx context.Context, c Config, health string, command func(addr string) *exec.Cmd) (*Server, error) {
-	addrs, err := dev.FreeAddresses(1)
+	addrs, err := dev.FreeTestAddresses(1)
 	if err != nil {
 		return nil, err
 	}
