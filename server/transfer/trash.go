@@ -81,24 +81,17 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	if err != nil {
 		return err
 	}
-	// An ETag does not tell two files of the same bytes apart: what stands there may be somebody else's by now. Or not: who had the name later may owe for
-	// an object that it wrote before.
-	if slices.Contains(p.GetLaterKeys(), b.GetKey()) {
-		if own, err := t.carriesIno(ctx, in, b.GetKey()); err != nil {
-			return err
-		} else if !own {
-			return t.trashGone(ctx, in, b)
-		}
+	if theirs, err := t.theirs(ctx, in, b, p); err != nil {
+		return err
+	} else if theirs {
+		return t.trashGone(ctx, in, b)
 	}
-	if other := p.GetChildNow(); other != 0 && other != in.GetIno() {
+	if other := p.GetChildNow(); other != 0 && other != in.GetIno() && p.GetPath() == b.GetKey() && !now && !p.GetClaimed() {
 		o, err := t.inspect(ctx, other)
 		if err != nil {
 			return err
 		}
-		switch {
-		case stands(o, b):
-			return t.trashGone(ctx, in, b)
-		case o != nil && o.GetDir() == nil && p.GetPath() == b.GetKey() && !now && !p.GetClaimed():
+		if o != nil && o.GetDir() == nil {
 			return waitFor(other) // its put overwrites the object, unless this delete had begun: the put waits for its end
 		}
 	}
@@ -113,6 +106,15 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	}
 	t.persist.claim(in, b)
 	failpoint.Hit(failpoint.TrashClaimed)
+	// Until the claim was logged, the name's next file could put its object there. From now on it cannot.
+	if p, err = t.place(ctx, b.GetDir(), b.GetName(), objcache.Ino(in.GetIno())); err != nil {
+		return err
+	}
+	if theirs, err := t.theirs(ctx, in, b, p); err != nil {
+		return err
+	} else if theirs {
+		return t.trashGone(ctx, in, b)
+	}
 	if err := t.keepParent(ctx, b, p); err != nil {
 		return err
 	}
@@ -129,6 +131,22 @@ func (t *Transfer) deleteObject(ctx context.Context, in *record.Inode, b *record
 	err = t.trashGone(ctx, in, b)
 	failpoint.Hit(failpoint.TrashSettled)
 	return err
+}
+
+// theirs reports whether what stands under a name is another file's by now. An ETag does not tell: files of the same bytes have the same. Who had the name
+// later may owe for an object that it wrote before this one, so the object itself is asked then.
+func (t *Transfer) theirs(ctx context.Context, in *record.Inode, b *record.Base, p *rpc.PathReply) (bool, error) {
+	if slices.Contains(p.GetLaterKeys(), b.GetKey()) {
+		if own, err := t.carriesIno(ctx, in, b.GetKey()); err != nil || !own {
+			return true, err
+		}
+	}
+	other := p.GetChildNow()
+	if other == 0 || other == in.GetIno() {
+		return false, nil
+	}
+	o, err := t.inspect(ctx, other)
+	return stands(o, b), err
 }
 
 // carriesIno reports whether the object of a key says that it was written for an inode.
