@@ -83,7 +83,7 @@ func (s *Server) Status(ctx context.Context) (*rpc.StatusReply, error) {
 func (s *Server) losses(out *rpc.StatusReply) error {
 	if row := s.group.Rebuilt().Row(); row != nil {
 		out.Rebuilt = &rpc.Rebuilt{
-			At: row.GetAt(), CopyOf: row.GetTaken(), Unnamed: younger(row), Compared: !s.group.Comparing(), Cause: row.GetCause(),
+			At: row.GetAt(), CopyOf: row.GetTaken(), Unnamed: younger(row), Compared: !s.group.Comparing(), Cause: row.GetCause(), Partial: row.GetPartial(),
 		}
 	}
 	n, err := s.Lost()

@@ -113,7 +113,7 @@ func (s *Server) rebuild(ctx context.Context, dir string) error {
 		return err
 	}
 	s.logger.Error("this server has lost its disk; its group begins again with the copy of its rows that its neighbour keeps",
-		"copy_of", time.Unix(0, row.GetTaken()), "entries_younger", younger(row))
+		"copy_of", time.Unix(0, row.GetTaken()), "entries_younger", younger(row), "copy_in_part", row.GetPartial())
 	return errors.Join(group.Install(db, row, pages), db.Close())
 }
 
@@ -132,7 +132,7 @@ func (s *Server) fetchMirror(ctx context.Context, self objcache.GroupID, row *re
 	if err != nil {
 		return nil, err
 	}
-	row.Taken, row.Index, row.Reached = p.GetTaken(), p.GetIndex(), p.GetReached()
+	row.Taken, row.Index, row.Reached, row.Partial = p.GetTaken(), p.GetIndex(), p.GetReached(), p.GetPartial() && p.GetIncarnation() != ""
 	if p.GetIncarnation() != "" {
 		row.Former = []string{p.GetIncarnation()}
 	}

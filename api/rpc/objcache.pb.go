@@ -9664,6 +9664,7 @@ type Rebuilt struct {
 	Unnamed       uint64                 `protobuf:"varint,3,opt,name=unnamed,proto3" json:"unnamed,omitempty"`             // entries of the lost log that are younger than the copy
 	Compared      bool                   `protobuf:"varint,4,opt,name=compared,proto3" json:"compared,omitempty"`           // the group agrees with all others again
 	Cause         string                 `protobuf:"bytes,5,opt,name=cause,proto3" json:"cause,omitempty"`
+	Partial       bool                   `protobuf:"varint,6,opt,name=partial,proto3" json:"partial,omitempty"` // the copy had come in part
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9731,6 +9732,13 @@ func (x *Rebuilt) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *Rebuilt) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
 }
 
 // LossesRequest: with forget the losses up to a time (ns) are not told any more afterwards.
@@ -10652,13 +10660,14 @@ const file_api_rpc_objcache_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03ino\x18\x03 \x01(\x04R\x03ino\x12\x12\n" +
 	"\x04debt\x18\x04 \x01(\bR\x04debt\x12\x18\n" +
-	"\asettled\x18\x05 \x03(\x04R\asettled\"~\n" +
+	"\asettled\x18\x05 \x03(\x04R\asettled\"\x98\x01\n" +
 	"\aRebuilt\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x17\n" +
 	"\acopy_of\x18\x02 \x01(\x03R\x06copyOf\x12\x18\n" +
 	"\aunnamed\x18\x03 \x01(\x04R\aunnamed\x12\x1a\n" +
 	"\bcompared\x18\x04 \x01(\bR\bcompared\x12\x14\n" +
-	"\x05cause\x18\x05 \x01(\tR\x05cause\"'\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause\x12\x18\n" +
+	"\apartial\x18\x06 \x01(\bR\apartial\"'\n" +
 	"\rLossesRequest\x12\x16\n" +
 	"\x06forget\x18\x01 \x01(\x03R\x06forget\"[\n" +
 	"\bOweEntry\x12\x10\n" +

@@ -41,9 +41,10 @@ type loss struct {
 type rebuilt struct {
 	Server   string    `json:"server"`
 	At       time.Time `json:"at"`
-	CopyOf   time.Time `json:"copyOf,omitzero"` // of its index, from which names are known; absent: there was no copy
-	Unnamed  uint64    `json:"unnamed"`         // changes that are younger than the copy
-	Compared bool      `json:"compared"`        // it agrees with all others again
+	CopyOf   time.Time `json:"copyOf,omitzero"`   // of its index, from which names are known; absent: there was no copy
+	Unnamed  uint64    `json:"unnamed"`           // changes that are younger than the copy
+	Compared bool      `json:"compared"`          // it agrees with all others again
+	Partial  bool      `json:"partial,omitempty"` // the copy had come in part: more is undone than is told
 }
 
 func newLosses() *cobra.Command {
@@ -147,7 +148,7 @@ func (l *losses) ask(ctx context.Context, addr string, creds credentials.Transpo
 		return err
 	}
 	if r := st.GetRebuilt(); r != nil {
-		x := rebuilt{Server: st.GetName(), At: time.Unix(0, r.GetAt()), Unnamed: r.GetUnnamed(), Compared: r.GetCompared()}
+		x := rebuilt{Server: st.GetName(), At: time.Unix(0, r.GetAt()), Unnamed: r.GetUnnamed(), Compared: r.GetCompared(), Partial: r.GetPartial()}
 		if r.GetCopyOf() > 0 {
 			x.CopyOf = time.Unix(0, r.GetCopyOf())
 		}
@@ -206,6 +207,9 @@ func (r rebuilt) print(w io.Writer) error {
 		text += fmt.Sprintf(", from a copy of its index of %s. No change is known to be younger.", r.CopyOf.Format("15:04:05.000"))
 	default:
 		text += fmt.Sprintf(", from a copy of its index of %s. %d younger changes are lost and have no names.", r.CopyOf.Format("15:04:05.000"), r.Unnamed)
+	}
+	if r.Partial {
+		text += " The copy had come in part: more may be undone than is told."
 	}
 	if !r.Compared {
 		text += " It is still being compared with the others: more losses may be found."

@@ -2885,8 +2885,9 @@ type Rebuilt struct {
 	Reached       uint64                 `protobuf:"varint,4,opt,name=reached,proto3" json:"reached,omitempty"`   // of the log of before
 	Compared      bool                   `protobuf:"varint,5,opt,name=compared,proto3" json:"compared,omitempty"` // with all other groups
 	Cause         string                 `protobuf:"bytes,6,opt,name=cause,proto3" json:"cause,omitempty"`
-	Term          uint64                 `protobuf:"varint,7,opt,name=term,proto3" json:"term,omitempty"`    // added to terms in transaction numbers
-	Former        []string               `protobuf:"bytes,8,rep,name=former,proto3" json:"former,omitempty"` // incarnations of before
+	Term          uint64                 `protobuf:"varint,7,opt,name=term,proto3" json:"term,omitempty"`       // added to terms in transaction numbers
+	Former        []string               `protobuf:"bytes,8,rep,name=former,proto3" json:"former,omitempty"`    // incarnations of before
+	Partial       bool                   `protobuf:"varint,9,opt,name=partial,proto3" json:"partial,omitempty"` // the mirror had come in part: its rows are not of one entry of the log
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2975,6 +2976,13 @@ func (x *Rebuilt) GetFormer() []string {
 		return x.Former
 	}
 	return nil
+}
+
+func (x *Rebuilt) GetPartial() bool {
+	if x != nil {
+		return x.Partial
+	}
+	return false
 }
 
 var File_server_record_record_proto protoreflect.FileDescriptor
@@ -3252,7 +3260,7 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\x03ino\x18\x02 \x01(\x04R\x03ino\x12\x0e\n" +
 	"\x02at\x18\x03 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05cause\x18\x04 \x01(\tR\x05cause\x12\x12\n" +
-	"\x04kept\x18\x05 \x01(\tR\x04kept\"\xbd\x01\n" +
+	"\x04kept\x18\x05 \x01(\tR\x04kept\"\xd7\x01\n" +
 	"\aRebuilt\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12\x14\n" +
 	"\x05taken\x18\x02 \x01(\x03R\x05taken\x12\x14\n" +
@@ -3261,7 +3269,8 @@ const file_server_record_record_proto_rawDesc = "" +
 	"\bcompared\x18\x05 \x01(\bR\bcompared\x12\x14\n" +
 	"\x05cause\x18\x06 \x01(\tR\x05cause\x12\x12\n" +
 	"\x04term\x18\a \x01(\x04R\x04term\x12\x16\n" +
-	"\x06former\x18\b \x03(\tR\x06formerB,Z*github.com/objcache/objcache/server/recordb\x06proto3"
+	"\x06former\x18\b \x03(\tR\x06former\x12\x18\n" +
+	"\apartial\x18\t \x01(\bR\apartialB,Z*github.com/objcache/objcache/server/recordb\x06proto3"
 
 var (
 	file_server_record_record_proto_rawDescOnce sync.Once
