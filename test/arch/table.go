@@ -71,6 +71,7 @@ var Table = []Room{
 	{Path: "controllers", May: []string{"api/v1alpha1"}},
 	{Path: "dev", May: []string{"api/rpc"}},
 
+	{Path: "test/programs", Support: true},
 	{Path: "server/servertest", Support: true},
 	{Path: "server/servertest/bubble", Support: true},
 	{Path: "server/external/externaltest", Support: true},

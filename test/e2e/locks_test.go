@@ -4,12 +4,9 @@ package e2e
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +14,7 @@ import (
 
 	"github.com/objcache/objcache/fuse"
 	"github.com/objcache/objcache/server"
+	"github.com/objcache/objcache/test/programs"
 	"github.com/objcache/objcache/test/wait"
 )
 
@@ -75,37 +73,7 @@ func TestLocks_FlockAndFcntlHoldAcrossMounts(t *testing.T) {
 	wait.Until(t, 10*time.Second, "its death gives the lock back", func() bool { return try() == nil })
 }
 
-// TestLocks_SqliteOnTwoMountsLosesNoUpdate has programs raise one counter, each with the database open all the time.
 func TestLocks_SqliteOnTwoMountsLosesNoUpdate(t *testing.T) {
 	m := newMounted(t, "auto", func(c *server.Config) { c.FlushInterval = server.Duration(300 * time.Millisecond) }) // it is persisted meanwhile
-	dirs := []string{m.dir, filepath.Join(m.mount("auto", fuse.CloseToOpen), "data")}
-	sqlite := func(dir, sql string) string {
-		cmd := exec.CommandContext(t.Context(), "sqlite3", "-batch", filepath.Join(dir, "db"))
-		cmd.Stdin = strings.NewReader(".timeout 60000\n" + sql)
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("%v %s", err, out)
-		}
-		return strings.TrimSpace(string(out))
-	}
-	sqlite(dirs[0], "pragma journal_mode=delete; create table c(v); create table t(who, n); insert into c values(0);")
-	const each = 60
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			var sql strings.Builder
-			for n := range each {
-				fmt.Fprintf(&sql, "begin immediate; update c set v=v+1; insert into t values(%d, %d); commit;\n", i, n)
-			}
-			if out := sqlite(dirs[i%2], sql.String()); out != "" {
-				t.Error(out)
-			}
-		})
-	}
-	all.Wait()
-	for _, d := range dirs {
-		if out := sqlite(d, "select v from c; select count(*) from t; pragma integrity_check;"); out != fmt.Sprintf("%d\n%d\nok", 4*each, 4*each) {
-			t.Errorf("%s", out)
-		}
-	}
+	programs.RaiseCounter(t, 60, filepath.Join(m.dir, "db"), filepath.Join(m.mount("auto", fuse.CloseToOpen), "data", "db"))
 }
